@@ -18,7 +18,7 @@ from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
-from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods
 from tonnage.objects import core, karpenter
 from tonnage.objects.api.placing import REQUIRED
@@ -51,7 +51,6 @@ from tonnage.scheduling.why.changes import (
 Edits: TypeAlias = tuple[Edit | why_gang.GangEdit, ...]
 MOST = 64
 """Pods of one workload that are looked at; what holds for this many holds for more."""
-REASON = "Unschedulable"
 SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
 FULL = "Too many pods"
@@ -205,7 +204,7 @@ class Outlook:
         rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
         full = waits.evidence and all(text == FULL for text, _ in waits.evidence)
         help_ = help_ or (_HOLD_MORE if full else "ask for less, or add nodes that have it")
-        return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, REASON, said, some)
+        return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, NO_NODE, said, some)
 
     def _at_fault(self, template: Pods, reason: Reason) -> tuple[Where | None, str]:
         """The place of what a NodePool and the pods disagree about, and what would help. The NodePool that came

@@ -110,6 +110,8 @@ PDBS = Resource(
     ("status",),
 )
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", "lease", True)
+NODE_LEASES = "kube-node-lease"
+"""The namespace of the leases that kubelets renew."""
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", False, ("pc",)
 )

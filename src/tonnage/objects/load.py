@@ -99,6 +99,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): autoscaling.HorizontalPodAutoscaler,
     ("keda.sh/v1alpha1", "ScaledObject"): keda.ScaledObject,
     ("karpenter.sh/v1", "NodePool"): karpenter.NodePool,
+    ("karpenter.sh/v1alpha1", "NodeOverlay"): karpenter.NodeOverlay,
     ("karpenter.sh/v1", "NodeClaim"): karpenter.NodeClaim,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): karpenter.EC2NodeClass,
     ("monitoring.coreos.com/v1", "ServiceMonitor"): monitoring.ServiceMonitor,

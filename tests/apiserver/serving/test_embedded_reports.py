@@ -77,6 +77,7 @@ def test_server_side_apply_refuses_a_member_of_a_set_that_stands_twice() -> None
     assert json.loads(reply.body)["message"].endswith('.metadata.finalizers: duplicate entries for key [="a.io/b"]')
 
 
+@pytest.mark.report(209)
 @pytest.mark.parametrize(
     ("container", "said"),
     [

@@ -21,8 +21,8 @@ from tonnage.apiserver.lifecycle import LETTERS
 from tonnage.kube.resources import NAMESPACES, PODS, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
+from tonnage.objects.api.errors import SUBDOMAIN
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = 5
 
 
@@ -34,7 +34,7 @@ def create(
     Raises ApiError when the API refuses it, after an event FailedCreate.
     """
     namespace, name = key_of(owner)
-    prefix = f"{name}-" if len(name) < 253 and _SUBDOMAIN.fullmatch(name) else name
+    prefix = f"{name}-" if len(name) < 253 and re.fullmatch(SUBDOMAIN, name) else name
     metadata = template.get("metadata") or {}
     body: JsonObject = {
         "apiVersion": PODS.api_version,

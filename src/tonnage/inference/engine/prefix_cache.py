@@ -48,7 +48,7 @@ class PrefixCache:
     tiers: each is read by one, at its own time.
     """
 
-    __slots__ = ("_events", "_hidden", "_idle", "_news", "_own", "_owed", "_starts", "idle", "now_ps", "silent")
+    __slots__ = ("_events", "_hidden", "_idle", "_news", "_owed", "_own", "_starts", "idle", "now_ps", "silent")
 
     def __init__(self, *, record: bool = False, news: bool = False) -> None:
         self.idle = 0
@@ -69,8 +69,7 @@ class PrefixCache:
         starts = self._starts
         found = idle = 0
         for low, high in path:
-            if high > low + most - found:
-                high = low + most - found
+            high = min(high, low + most - found)
             at = low
             while at < high:
                 extent = starts.get(at)
@@ -97,8 +96,7 @@ class PrefixCache:
         for low, high in path:
             if left <= 0:
                 break
-            if high > low + left:
-                high = low + left
+            high = min(high, low + left)
             left -= high - low
             at = low
             while at < high:

@@ -169,8 +169,7 @@ class Scheduler:
                 return
             hit, idle = blocks.find(request)
             reused = computed = hit * size
-            if request.remote > computed:
-                computed = request.remote
+            computed = max(computed, request.remote)
             reserved = self.reserved.get(request.request_id, 0) if self.reserved else 0
             if not blocks.fits(request, computed, self._first_hold(request, computed, budget), hit, idle, reserved):
                 return

@@ -39,7 +39,7 @@ _PULLS = ("Always", "IfNotPresent", "Never")
 _LAST_WORDS = ("File", "FallbackToLogsOnError")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOKS = ("exec", "httpGet", "tcpSocket", "sleep")
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
+STANDARD = ("cpu", "memory", "ephemeral-storage")
 _OF_PODS = ("cpu", "hugepages-", "memory")
 RESTARTS = ("Always", "Never", "OnFailure")
 _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
@@ -413,7 +413,7 @@ def _resource_name(path: str, name: str) -> list[FieldError]:
         causes = said(path, name, faults)
         return [*causes, invalid_value(path, name, "doesn't follow extended resource name standard")]
     if "/" not in name:
-        if name in _STANDARD or name.startswith("hugepages-"):
+        if name in STANDARD or name.startswith("hugepages-"):
             return []
         return [
             invalid_value(path, name, "must be a standard resource type or fully qualified"),

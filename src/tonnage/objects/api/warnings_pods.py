@@ -17,6 +17,8 @@ from tonnage.objects.api.placing import PREFERRED, REQUIRED
 
 JsonObject: TypeAlias = dict[str, Any]
 
+_MOST = 2**63 - 1
+"""Thousandths of a quantity that the API computes with: what is more is said to be fractional too."""
 _BYTES = ("ephemeral-storage", "memory")
 _LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -134,7 +136,7 @@ def _fractions(path: str, quantities: JsonObject, names: tuple[str, ...] = _BYTE
     """Bytes that are no whole number once they are rounded up to thousandths, as they are stored."""
     for name in names:
         value = amount(quantities[name]) if name in quantities else None
-        if value is not None and ceil(value * 1000) % 1000:
+        if value is not None and min(ceil(value * 1000), _MOST) % 1000:
             shown = canonical_quantity(quantities[name], thousandths=True)
             yield of_key(path, name, f'fractional byte value "{shown}" is invalid, must be an integer')
 

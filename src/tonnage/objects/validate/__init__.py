@@ -42,6 +42,7 @@ from tonnage.objects.validate import (
     cluster_configs,
     devices,
     jobs,
+    node_classes,
     nodepools,
     pod_groups,
     prometheus,
@@ -72,7 +73,8 @@ _BUILT_IN = ("v1", "apps/v1", "batch/v1")
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
-    karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    karpenter.EC2NodeClass: node_classes.ec2_node_class,
+    karpenter.NodeOverlay: nodepools.node_overlay,
     eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
