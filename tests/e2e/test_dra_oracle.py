@@ -130,10 +130,16 @@ def constrained(case: Row, found: Allocation, told: Row) -> bool:
 
 
 def distinct(case: Row, found: Allocation, told: Row) -> bool:
-    """distinctAttribute over several devices compares each with the one before it there, all with each other here."""
-    constraints = [one for claim in case["claims"] for one in claim["spec"]["devices"]["constraints"]]
-    here = found.feasibility is not Feasibility.ALLOCATED and told["outcome"] in ("allocated", "infeasible")
-    return here and any("distinctAttribute" in one for one in constraints)
+    """distinctAttribute over several devices of a request compares each with the one before it there, all with each
+    other here: there the search comes further."""
+    return found.feasibility is not Feasibility.ALLOCATED and any(
+        "distinctAttribute" in constraint and request["name"] in (constraint["requests"] or [request["name"]])
+        for claim in case["claims"]
+        for constraint in claim["spec"]["devices"]["constraints"]
+        for request in claim["spec"]["devices"]["requests"]
+        for way in request.get("firstAvailable", [request.get("exactly")])
+        if way["allocationMode"] == "All" or way["count"] > 1
+    )
 
 
 DIFFERENT_ALLOCATIONS: dict[str, Callable[[Row, Allocation, Row], bool]] = {
