@@ -70,11 +70,8 @@ def _pod(state: State, pod: Ref) -> Stale | None:
 
 def _evict(fleet: Fleet, pod: Ref) -> Refused | None:
     spec = fleet.pod(fleet.pod_by_key[pod.namespace, pod.name]).spec
-    return (
-        Refused(f"{pod} is a DaemonSet's or a static pod: it would be recreated on its node", UNABLE)
-        if spec.daemon
-        else None
-    )
+    why = f"{pod} is a DaemonSet's or a static pod: it would be recreated on its node"
+    return Refused(why, UNABLE) if spec.daemon else None
 
 
 def _node(fleet: Fleet, node: Ref) -> Stale | None:

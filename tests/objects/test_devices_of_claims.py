@@ -110,6 +110,8 @@ def test_what_is_right_is_read_without_a_word(tmp_path: Path) -> None:
         (CLAIM, "spec devices requests", [{"name": f"r{at}", "exactly": WAY} for at in range(33)], "at most 32 items"),
         (CLASS, "spec extendedResourceName", "gpu", '"gpu": must be a valid extended resource name'),
         (CLASS, "spec selectors 0", {}, "spec.selectors[0].cel: the field is missing"),
+        (CLASS, "spec selectors 0 cel expression", "device.name", "compilation failed: 1:7"),
+        (CLASS, "spec selectors 0 cel expression", "1 + 1", "must evaluate to bool"),
         (SLICE, "spec allNodes", True, "is required, but multiple fields are set"),
         (SLICE, "spec nodeName", None, "exactly one of `nodeName`, `nodeSelector`, `allNodes`"),
         (SLICE, "spec pool resourceSliceCount", 0, "spec.pool.resourceSliceCount: 0: must be greater than zero"),

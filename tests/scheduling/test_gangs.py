@@ -90,9 +90,7 @@ def test_planning_changes_nothing() -> None:
 def test_pods_beyond_the_minimum_follow_one_by_one() -> None:
     made = fleet(node("a", gpus=3), pods=members(5))
     assert len(placed(made, gang(2))) == 3
-    assert why(made, gang(2)) == (
-        "gang default/g has its minimum; no feasible node has room for more of its pods"
-    )
+    assert why(made, gang(2)) == ("gang default/g has its minimum; no feasible node has room for more of its pods")
 
 
 def test_a_gang_that_runs_grows_inside_the_domain_that_it_requires() -> None:

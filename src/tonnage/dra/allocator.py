@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tonnage.dra.allocated import AllocatedState
+from tonnage.dra.compiled import cel_compiler
 from tonnage.dra.components import Shape
 from tonnage.dra.features import Features
 from tonnage.dra.node_devices import NodeDevices
@@ -64,14 +65,14 @@ class Allocator:
         slices: Iterable[ResourceSlice],
         classes: Iterable[DeviceClass],
         *,
-        compiler: Compiler,
+        compiler: Compiler | None = None,
         features: Features | None = None,
         taint_rules: Iterable[DeviceTaintRule] = (),
     ) -> None:
         self.features = features if features is not None else Features()
         self._slices = Slices(slices, self.features, taint_rules)
         self._classes = {one.name: one for one in classes}
-        self._selectors = Selectors(compiler)
+        self._selectors = Selectors(compiler if compiler is not None else cel_compiler(self.features))
         self._shapes: dict[object, Shape] = {}
         self._nodes: dict[str, NodeDevices] = {}
 
@@ -141,7 +142,7 @@ def allocate(
     *,
     slices: Iterable[ResourceSlice],
     classes: Iterable[DeviceClass],
-    compiler: Compiler,
+    compiler: Compiler | None = None,
     state: AllocatedState | None = None,
     features: Features | None = None,
     taint_rules: Iterable[DeviceTaintRule] = (),

@@ -15,7 +15,7 @@ from tonnage.dra.capacity import nano
 from tonnage.dra.features import Features
 from tonnage.objects.core import NodeSelector
 from tonnage.objects.dra import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
-from tonnage.objects.selectors import any_matches
+from tonnage.objects.selectors import HARD_EFFECTS, any_matches
 
 PoolKey = tuple[str, str]
 """Driver and pool."""
@@ -113,7 +113,7 @@ class Slices:
                 counters[at] = counters.get(at, 0) + nano(counter.value)
         taints: tuple[DeviceTaint, ...] = ()
         if self.features.device_taints and (device.taints or self._rules):
-            taints = tuple(taint for taint in (*device.taints, *self._ruled(key)) if taint.effect in _KEEP_OFF)
+            taints = tuple(taint for taint in (*device.taints, *self._ruled(key)) if taint.effect in HARD_EFFECTS)
         shared = bool(device.allow_multiple_allocations) and self.features.consumable_capacity
         plain = not shared and all(has.request_policy is None for has in device.capacity.values())
         return PoolDevice(key, device, one, tuple(sorted(counters.items())), taints, shared, plain)
@@ -215,9 +215,6 @@ class Slices:
                             of = f"{name} of the set {taken.counter_set}"
                             return f"has the device {device.name} of the counter {of}, which it has not"
         return ""
-
-
-_KEEP_OFF = ("NoSchedule", "NoExecute")
 
 
 def _repeats(names: Sequence[str]) -> bool:

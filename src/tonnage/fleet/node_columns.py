@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet import asks
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.columns import Interned, Latest, grow
 from tonnage.fleet.labels import LabelColumns
-from tonnage.fleet.rows import HOSTNAME, Conflict, NodeRow
+from tonnage.fleet.rows import Conflict, NodeRow
 from tonnage.objects import core
 
 CPU, MEMORY, PODS = 0, 1, 2

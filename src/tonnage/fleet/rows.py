@@ -9,12 +9,11 @@ from typing import TypedDict
 import msgspec
 
 from tonnage.decisions import Ref
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet.devices import Cut, Piece
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core
-
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from typing import Final, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet import offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import ClassTable, PodClass
@@ -29,7 +30,7 @@ from tonnage.fleet.holding import Holding, Place
 from tonnage.fleet.namespaces import Namespaces
 from tonnage.fleet.node_columns import BASE_RESOURCES, CPU, MEMORY, PODS, Amounts, NodeColumns, Requests
 from tonnage.fleet.pod_columns import PodColumns
-from tonnage.fleet.rows import HOSTNAME, Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
+from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
 from tonnage.fleet.undo import UndoLog
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core

@@ -11,13 +11,13 @@ import msgspec
 
 from tonnage.control.nodes import number_in
 from tonnage.decisions import Launch, Reason, Ref
+from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.fleet.cluster_state import Offering, offering_of
 from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.kube.clock import Clock
 from tonnage.live.annotations import LAUNCH
 from tonnage.live.feed import Changes
-from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, quantity
 from tonnage.workloads.owners import workload_of
 

@@ -99,6 +99,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): autoscaling.HorizontalPodAutoscaler,
     ("keda.sh/v1alpha1", "ScaledObject"): keda.ScaledObject,
     ("karpenter.sh/v1", "NodePool"): karpenter.NodePool,
+    ("karpenter.sh/v1alpha1", "NodeOverlay"): karpenter.NodeOverlay,
     ("karpenter.sh/v1", "NodeClaim"): karpenter.NodeClaim,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): karpenter.EC2NodeClass,
     ("monitoring.coreos.com/v1", "ServiceMonitor"): monitoring.ServiceMonitor,
@@ -112,7 +113,7 @@ _NO_EFFECT = "the object is kept and has no effect"
 _TELLS = frozenset({("v1", "Event"), ("events.k8s.io/v1", "Event")})
 """Kinds that only tell what has happened to others: of a pod, `tonnage why` repeats them."""
 CONFIG = "config.json"
-_SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json")
 _IN_ITEM = re.compile(r"items\[(\d+)\]\.")
 T = TypeVar("T", bound=KubeObject)
 
@@ -288,7 +289,7 @@ def _below(folder: Path) -> list[Path] | None:
 
 def _is_manifest(file: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return file.suffix in _SUFFIXES and not hidden and file.is_file()
+    return file.suffix in SUFFIXES and not hidden and file.is_file()
 
 
 def _trees(file: Path) -> Iterator[Tree]:

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from tonnage.decisions import Finding, Ref, Scalar
 from tonnage.facts import instances, prices
 from tonnage.objects import karpenter, load
+from tonnage.objects.validate.nodepools import RESTRICTED_DOMAINS
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
@@ -32,8 +33,6 @@ FLEXIBLE_TYPES = 5
 """Types that a spot request should have (aws/karpenter-provider-aws, instanceTypeFlexibilityThreshold)."""
 
 _REQUIREMENTS = "spec.template.spec.requirements"
-
-RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 
 def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations = OWN) -> list[Finding]:

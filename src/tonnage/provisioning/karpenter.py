@@ -24,6 +24,7 @@ nodeclaim.go, existingnode.go).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -200,15 +201,16 @@ class _Planner:
         return False
 
     def _on_claim(self, pod: Ref, attempt: Attempt) -> bool:
-        closed = attempt.closed
-        closed.extend(bytes(len(self.claims) - len(closed)))
+        open_ = attempt.open
+        open_.extend(b"\1" * (len(self.claims) - len(open_)))
         known: dict[int, tuple[Requirement, ...] | None] = {}
         if self.keys < self.topology.keys:  # a rule over one more label has come up
             self.keys = self.topology.keys
             self.areas = [self.topology.area(claim.load.requirements) for claim in self.claims]
         areas = self.areas
-        for place, number in enumerate(self.order.settle()):
-            if closed[number] or known.get(areas[number], ()) is None:
+        order = self.order.settle()
+        for place, number in itertools.compress(enumerate(order), map(open_.__getitem__, order)):
+            if known and known.get(areas[number], ()) is None:
                 continue
             load = self._joined(attempt, number, known)
             if load is not None:
@@ -225,7 +227,7 @@ class _Planner:
         if wanted is None:
             return None
         if claim.load.join(stage) is None:  # and never will: its types only get fewer
-            attempt.closed[number] = 1
+            attempt.open[number] = 0
             return None
         if not attempt.rules:
             return claim.load.join(stage)
@@ -237,7 +239,7 @@ class _Planner:
             return None
         verdict = self.topology.on_host(attempt.rules, claim.host)
         if verdict is not Verdict.YES:
-            attempt.closed[number] = verdict is Verdict.NEVER
+            attempt.open[number] = verdict is not Verdict.NEVER
             return None
         return claim.load.join(stage, narrowed)
 

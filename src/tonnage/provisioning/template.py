@@ -36,7 +36,7 @@ class Template:
     instance types that meet them. ``free`` and ``daemons`` (types × resources): allocatable left for pods,
     and what DaemonSets take. ``capacity`` is charged against ``limits``. ``ports``: of the node, that DaemonSets take
     where they run. ``taken_for_granted``: labels that every node of the NodePool has once it is there, which pods may
-    ask for and no NodeClaim says. ``auto``: EKS Auto Mode launches its nodes.
+    ask for and no NodeClaim says. ``auto``: EKS Auto Mode launches its nodes. ``columns``: ``free`` by resource.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Template:
     ports: tuple[tuple[TypeMask, tuple[Port, ...]], ...] = ()
     taken_for_granted: Requirements = field(default_factory=Requirements)
     auto: bool = False
+    columns: tuple[Amounts, ...] = ()
 
     def parts(self, ask: Ask) -> bool:
         """Whether it takes more than counting to see which new nodes give this."""
@@ -128,6 +129,7 @@ def compile_pool(
         ports=tuple(ports),
         taken_for_granted=granted,
         auto=is_auto(pool),
+        columns=tuple(np.ascontiguousarray(allocatable[:, at] - daemons[:, at]) for at in range(allocatable.shape[1])),
     )
 
 

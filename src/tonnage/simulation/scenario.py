@@ -19,6 +19,7 @@ from tonnage.facts.price_book import CAPACITY_TYPES
 from tonnage.machines.serving.balancing import LOAD_BALANCING
 from tonnage.machines.serving.lower_tiers import tier_problems
 from tonnage.machines.training.entries import TrainingEntry, training_problems
+from tonnage.objects.load import SUFFIXES
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scaling.policies import POLICIES as SCALING
 from tonnage.scheduling.policies import POLICIES as PLACEMENT
@@ -58,7 +59,6 @@ __all__ = [
 ]
 
 _HINT = "see docs/reference/scenario.md"
-_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
@@ -211,7 +211,7 @@ def load(path: Path) -> Scenario:
     ``manifests``, runs as it is for half an hour. Raises InputError with all that is wrong in it."""
     file = path / "scenario.yaml" if path.is_dir() else path
     if not file.exists():
-        if path.is_dir() and any(one.suffix in _SUFFIXES for one in path.rglob("*")):
+        if path.is_dir() and any(one.suffix in SUFFIXES for one in path.rglob("*")):
             return _without(path)
         hint = "give a scenario file, or a folder with a scenario.yaml or with manifests"
         raise InputError.at("no such scenario", file=str(file), hint=hint)

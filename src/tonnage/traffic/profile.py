@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError
-from tonnage.traffic.traces import Trace
+from tonnage.traffic.traces import MAX_TOKENS, Trace
 from tonnage.units import NS_PER_S
 
 DEFAULT_INTERVAL_S = 10
@@ -26,9 +26,8 @@ DEFAULT_INTERVAL_S = 10
 PROMPT_LEVELS = (0.0, *(step / 20 for step in range(1, 20)), 0.98, 0.99, 0.996, 0.999, 1.0)
 OUTPUT_LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 
-_MAX_TOKENS = 2**31 - 1
-Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_TOKENS)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=_MAX_TOKENS)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 Level = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 

@@ -125,10 +125,21 @@ def _toleration(path: str, one: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _selector(path: str, one: Mapping[str, Any]) -> list[FieldError]:
+    """A selector that compiles, with lists as attributes where it needs them."""
     cel = one.get("cel")
     if cel is None:
         return [required(f"{path}.cel")]
-    return too_long(f"{path}.cel.expression", cel.get("expression") or "", _LONGEST_EXPRESSION)
+    from tonnage.cel.device import compile_selector  # seldom needed
+    from tonnage.cel.failures import CelError
+
+    at, text = f"{path}.cel.expression", cel.get("expression") or ""
+    errors = too_long(at, text, _LONGEST_EXPRESSION)
+    if not errors:
+        try:
+            compile_selector(text, list_attributes=True)
+        except CelError as error:
+            errors.append(invalid_value(at, text, f"compilation failed: {error}"))
+    return errors
 
 
 def _constraint(path: str, one: Mapping[str, Any], names: Mapping[str, list[str]]) -> list[FieldError]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from tonnage.facts.labels import STORAGE_CLASS
 from tonnage.objects.api.errors import label_faults
 from tonnage.objects.api.warnings_pods import Warned, claim, each, of_key, part, template, warned
 
@@ -28,7 +29,6 @@ _TEMPLATES = {
     "PodTemplate": "template",
 }
 """Where each kind has its pod template."""
-_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 _HINTS = "service.kubernetes.io/topology-aware-hints"
 
 
@@ -47,9 +47,9 @@ def warnings(kind: str, obj: JsonObject) -> Iterator[Warned]:
     if kind == "StatefulSet":
         yield from _stateful_set(spec)
     elif kind == "PersistentVolumeClaim":
-        if _STORAGE_CLASS in part(metadata, "annotations"):
+        if STORAGE_CLASS in part(metadata, "annotations"):
             why = 'deprecated since v1.8; use "storageClassName" attribute instead'
-            yield of_key("metadata.annotations", _STORAGE_CLASS, why)
+            yield of_key("metadata.annotations", STORAGE_CLASS, why)
         yield from claim("spec", spec)
     elif kind == "Service":
         yield from _service(spec, part(metadata, "annotations"))

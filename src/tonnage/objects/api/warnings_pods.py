@@ -13,9 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import amount, value_faults
+from tonnage.objects.api.placing import PREFERRED, REQUIRED
 
 JsonObject: TypeAlias = dict[str, Any]
 
+_MOST = 2**63 - 1
+"""Thousandths of a quantity that the API computes with: what is more is said to be fractional too."""
 _BYTES = ("ephemeral-storage", "memory")
 _LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -50,8 +53,6 @@ _VOLUMES = {
 _SAID_OF = {"storageos": "storageOS"}
 """Volumes that the warning spells otherwise."""
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _NULL_SELECTOR = "a null labelSelector results in matching no pod"
 
 
@@ -135,7 +136,7 @@ def _fractions(path: str, quantities: JsonObject, names: tuple[str, ...] = _BYTE
     """Bytes that are no whole number once they are rounded up to thousandths, as they are stored."""
     for name in names:
         value = amount(quantities[name]) if name in quantities else None
-        if value is not None and ceil(value * 1000) % 1000:
+        if value is not None and min(ceil(value * 1000), _MOST) % 1000:
             shown = canonical_quantity(quantities[name], thousandths=True)
             yield of_key(path, name, f'fractional byte value "{shown}" is invalid, must be an integer')
 
@@ -173,18 +174,18 @@ def _volumes(path: str, spec: JsonObject) -> Iterator[Warned]:
 
 def _affinity(path: str, given: JsonObject) -> Iterator[Warned]:
     nodes = part(given, "nodeAffinity")
-    for index, term in each(part(nodes, _REQUIRED), "nodeSelectorTerms"):
-        yield from _node_term(f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{index}]", term, values=False)
-    for index, wish in each(nodes, _PREFERRED):
-        here = f"{path}.nodeAffinity.{_PREFERRED}[{index}].preference"
+    for index, term in each(part(nodes, REQUIRED), "nodeSelectorTerms"):
+        yield from _node_term(f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms[{index}]", term, values=False)
+    for index, wish in each(nodes, PREFERRED):
+        here = f"{path}.nodeAffinity.{PREFERRED}[{index}].preference"
         yield from _node_term(here, part(wish, "preference"), values=True)
     for name in ("podAffinity", "podAntiAffinity"):
-        for index, term in each(part(given, name), _REQUIRED):
+        for index, term in each(part(given, name), REQUIRED):
             if term.get("labelSelector") is None:
-                yield warned(f"{path}.{name}.{_REQUIRED}[{index}].labelSelector", _NULL_SELECTOR)
-        for index, wish in each(part(given, name), _PREFERRED):
+                yield warned(f"{path}.{name}.{REQUIRED}[{index}].labelSelector", _NULL_SELECTOR)
+        for index, wish in each(part(given, name), PREFERRED):
             if part(wish, "podAffinityTerm").get("labelSelector") is None:
-                yield warned(f"{path}.{name}.{_PREFERRED}[{index}].podAffinityTerm.labelSelector", _NULL_SELECTOR)
+                yield warned(f"{path}.{name}.{PREFERRED}[{index}].podAffinityTerm.labelSelector", _NULL_SELECTOR)
 
 
 def _node_term(path: str, term: JsonObject, *, values: bool) -> Iterator[Warned]:

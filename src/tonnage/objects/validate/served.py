@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tonnage.objects.api import defaults, defaults_pods, fields, jobs, pods
+from tonnage.objects.api import defaults, defaults_pods, fields, jobs, label_keys, pods
 from tonnage.objects.api.canonical import canonical
 from tonnage.objects.api.errors import FieldError
 from tonnage.objects.api.refused import refused
@@ -33,6 +33,8 @@ def served(kind: str, report: Report) -> bool:
     readable = _is_readable(kind, content, "", report)
     if readable:
         content.setdefault("metadata", {})
+        if kind == "Pod":
+            label_keys.merge(content)
         report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
     return readable
 
