@@ -96,7 +96,8 @@ def test_a_variable_may_stand_twice_where_it_adds_to_itself(variable: dict[str, 
 
 @pytest.mark.report(209)
 @pytest.mark.parametrize(
-    ("written", "shown"), [("1500m", "1500m"), ("0.1Ki", "102400m"), ("999999u", ""), ("1G", ""), ("10Pi", "10Pi"), ("100u", "1m")]
+    ("written", "shown"),
+    [("1500m", "1500m"), ("0.1Ki", "102400m"), ("999999u", ""), ("1G", ""), ("10Pi", "10Pi"), ("100u", "1m")],
 )
 def test_bytes_in_fractions_are_warned_of_wherever_they_stand(written: str, shown: str) -> None:
     storage = {"spec": {"resources": {"requests": {"storage": written}}}}
