@@ -21,10 +21,18 @@ NAMES = {
     "partitioning": "MIG: fit decisions a second; plans of 1,000 cards, beside an integer program over every placement",
     "provisioning": "node plans: the optimal policy beside Karpenter's order and an exact optimum",
     "estimator": "serving estimates beside aiconfigurator's on measured points; --test FILE scores a file",
+    "dra": "one CEL selector over the 8,000 devices of a cluster, beside Google's evaluator",
+    "scaling": "replicas for a surge, a day and steady traffic: slo beside KEDA, a GPU_UTIL rule and an oracle",
     "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
 }
 
-OWN = {"test": ("estimator",), "variant": ("openb",), "seeds": ("openb", "provisioning"), "like": ("openb",)}
+OWN = {
+    "test": ("estimator",),
+    "trace": ("scaling",),
+    "variant": ("openb",),
+    "seeds": ("openb", "provisioning"),
+    "like": ("openb",),
+}
 """Options that some benchmarks have, and which."""
 
 
@@ -40,6 +48,7 @@ def main() -> int:
     parser.add_argument("--variant", help="openb: the pod list to run (default: default)")
     parser.add_argument("--seeds", help="openb, provisioning: a range of seeds (default: 42-51, 7-7)")
     parser.add_argument("--like", help="openb: a stand-in for another pod list, made from the default one")
+    parser.add_argument("--trace", help="scaling: the request log (default: the Azure 2023 conversation trace)")
     given = parser.parse_args()
     for name, owners in OWN.items():
         if getattr(given, name) and given.name not in owners:

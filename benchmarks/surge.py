@@ -125,7 +125,7 @@ def _oracle_loops(scenario, configuration, cluster, sources):  # type: ignore[no
 
     from tonnage.control.loops import Loop
     from tonnage.decisions import Reason, Ref, Scale
-    from tonnage.scaling.slo import _first_to_go
+    from tonnage.scaling.slo import first_to_go
     from tonnage.simulation.planned import planned
     from tonnage.units import NS_PER_S
 
@@ -150,7 +150,7 @@ def _oracle_loops(scenario, configuration, cluster, sources):  # type: ignore[no
             wanted = int(needed[target.workload][first:last].max(initial=0))
             wanted = max(target.minimum, min(target.maximum, wanted))
             if wanted != workload.replicas:
-                remove = _first_to_go(snapshot, workload, max(0, workload.replicas - wanted))
+                remove = first_to_go(snapshot, workload, max(0, workload.replicas - wanted))
                 ref = Ref(workload.kind, workload.name, workload.namespace)
                 decisions.append(Scale(ref, workload.replicas, wanted, Reason("the arrivals are known"), remove))
         return decisions

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.scaling.slo import LONG_NS, SHORT_NS, forecast
+from tonnage.scaling.demand import LONG_NS, SHORT_NS, forecast
 from tonnage.units import NS_PER_S
 
 Counts = list[tuple[int, float]]
@@ -60,7 +60,56 @@ def test_a_rise_is_extended_to_the_horizon(horizon_s: float) -> None:
 
 
 def test_a_rise_is_extended_no_further_than_it_has_lasted() -> None:
-    assert _ahead([*LOW, 20.0, 20.0], 30) == _ahead([*LOW, 20.0, 20.0], 1000)
+    assert _ahead([*LOW, 20.0, 20.0], 30) == _ahead([*LOW, 20.0, 20.0], 300)
+
+
+def test_where_help_is_far_a_burst_of_half_a_minute_is_no_level_yet() -> None:
+    burst = [*[2.0] * 24, 20.0, 20.0]
+    near, far = _ahead(burst, 300), _ahead(burst, 900)
+    assert near[0] == 20 and far[0] < 10, "the last 90 s, of which 60 s are as before"
+
+
+LONG = 20 * 60 // TICK_S
+
+
+@pytest.mark.parametrize(
+    ("rates", "level", "upper"),
+    [
+        pytest.param([5.0] * LONG, 5, 5, id="steady"),
+        pytest.param(
+            [2 + 6 * (i + 0.5) / LONG for i in range(LONG)], 8, 8 + 6 * 600 / 1200, id="a rise for 20 minutes"
+        ),
+        pytest.param([8 - 6 * (i + 0.5) / LONG for i in range(LONG)], 2, 2.75, id="a fall is not extended"),
+        pytest.param([*[2.0] * (LONG - 20), *[8.0] * 20], 8, 8, id="a step five minutes ago"),
+        pytest.param([*[8.0] * (LONG - 10), *[2.0] * 10], 2, 2, id="a fall two minutes and a half ago"),
+    ],
+)
+def test_with_twenty_minutes_of_history(rates: list[float], level: float, upper: float) -> None:
+    """A line along all of it where one fits; what came in the last five minutes is served in any case."""
+    found = _ahead(rates, 600)
+    assert (found[0], found[2]) == pytest.approx((level, upper), abs=0.05)
+
+
+@pytest.mark.parametrize("scatter", [1, 4])
+def test_what_scatters_more_than_chance_is_found_to(scatter: int) -> None:
+    """Requests that come ``scatter`` at once have that many times the variance of a Poisson process."""
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(200):
+        rates = [float(n) * scatter / TICK_S for n in rng.poisson(30 / scatter, LONG)]
+        one = forecast(_counts(*rates), MINUTE_NS, 1.0)
+        assert one is not None
+        found.append(one.scatter)
+    assert np.mean(found) == pytest.approx(scatter, rel=0.3)
+
+
+def test_steady_traffic_of_bursts_is_rarely_taken_for_anything_else() -> None:
+    rng = np.random.default_rng(5)
+    levels = []
+    for _ in range(300):
+        rates = [float(n) * 3 / TICK_S for n in rng.poisson(10, LONG)]
+        levels.append(_ahead(rates, 600)[0])
+    assert np.mean(levels) == pytest.approx(2, rel=0.05) and np.quantile(levels, 0.95) < 2.6
 
 
 def test_the_uncertainty_of_a_count_comes_on_top() -> None:

@@ -256,8 +256,6 @@ class _Run:
         stack.callback(informers.stop)
         required = watch_world(informers, world)
         names = settings.only or CONTROLLERS
-        if "scheduler" in names:
-            import tonnage.scheduling.value.duals  # noqa: F401  # its solver takes a while to load: not at the first burst
         controllers = assembly.controllers(
             names,
             world,

@@ -55,7 +55,7 @@ GIVEN_UP_NS = 600 * NS_PER_S
 """A replacement has to be there within this time (minRetryDuration)."""
 SETTLED_NS = 300 * NS_PER_S
 """Where nothing was found and nothing has changed, nobody looks for so long."""
-FAILED = Reason("what was to replace it did not come")
+FAILED = Reason("its replacement did not become ready")
 
 Idle: TypeAlias = tuple[int, frozenset[tuple[str, str, str]], int]
 

@@ -41,7 +41,7 @@ RETRY_NS = 10 * NS_PER_S
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
-UNFINISHED = Reason("its termination was begun and not finished")
+UNFINISHED = Reason("its termination began and did not finish")
 
 _NUMBERED = re.compile(r"\d{5,9}")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.facts import instances
+from tonnage.facts import labels as well_known
 from tonnage.fleet.asks import relevant
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
@@ -53,7 +54,7 @@ class Changes:
 
 def karpenter_pool(node: core.Node) -> str:
     """The NodePool of a node, "" for a node that is not Karpenter's."""
-    return node.metadata.labels.get(machines.NODE_POOL, "")
+    return node.metadata.labels.get(well_known.NODE_POOL, "")
 
 
 def alone(pod: core.Pod) -> Member:
@@ -116,8 +117,8 @@ class FleetFeed:
 
     def _add_node(self, node: core.Node) -> None:
         labels = node.metadata.labels
-        type_ = labels.get(machines.INSTANCE_TYPE, "")
-        zone, capacity_type = labels.get(machines.ZONE, ""), machines.capacity_type(labels)
+        type_ = labels.get(well_known.INSTANCE_TYPE, "")
+        zone, capacity_type = labels.get(well_known.ZONE, ""), machines.capacity_type(labels)
         known = instances.get(type_) if instances.known(type_) else None
         spec = NodeSpec(
             node.metadata.name,

@@ -33,14 +33,12 @@ from tonnage.node.devices import (
     Pcie,
 )
 from tonnage.node.nvml import Library, Tried
-from tonnage.node.nvml_events import Events
+from tonnage.node.nvml_events import WHOLE, Events
 from tonnage.node.nvml_gpm import Gpm
 from tonnage.node.nvml_readings import condition, counters, energy
 
 ENERGY_S = 5.0
 """For how long the last energy reading of a card is given: it takes longer than all the others together."""
-_WHOLE = 0xFFFFFFFF
-"""NVML's number for "no GPU instance"."""
 _MOST_LINKS = 36
 _MINORS = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)")
 _SWITCH = 2
@@ -129,7 +127,7 @@ class NvmlDevices:
         for kind in ("Graphics", "MPSCompute", "Compute"):
             for one in self._library.tried(f"nvmlDeviceGet{kind}RunningProcesses_v3", handle).value or ():
                 used = None if one.usedGpuMemory is None else int(one.usedGpuMemory) >> 20
-                gi, ci = (None if n in (None, _WHOLE) else int(n) for n in (one.gpuInstanceId, one.computeInstanceId))
+                gi, ci = (None if n in (None, WHOLE) else int(n) for n in (one.gpuInstanceId, one.computeInstanceId))
                 name = "mps" if kind == "MPSCompute" else kind.lower()
                 found[one.pid] = GpuProcess(int(one.pid), name, used, gi, ci, busy.get(one.pid))
         return [found[pid] for pid in sorted(found)]

@@ -70,7 +70,7 @@ def launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:
         zone=choice.offering.zone,
         capacity_type=choice.offering.capacity_type,
         price_micro_usd_per_hour=choice.micro_usd_per_hour,
-        reason=Reason("cheapest offering that holds its pods", evidence, choice.alternatives),
+        reason=Reason("cheapest offering that fits its pods", evidence, choice.alternatives),
         pods=planned.pods,
         labels=planned.labels,
         allocatable=_without_nodes(planned.allocatable),

@@ -135,7 +135,7 @@ def blocker(one: RunningNode, now_ns: int, *, eventual: bool = False) -> str:
     """Why a node cannot be taken back now whatever its price and budgets; empty where it can."""
     state = one.state
     if state.initialized_ns is None:
-        return "it is not initialised"
+        return "it is not initialized"
     if state.deleted:
         return "it is being deleted"
     if state.nominated:

@@ -89,7 +89,7 @@ class GroupPool:
             zone,
             self.group.capacity_type,
             _price(catalogue, self.group, self.instance_type) or 0,
-            Reason("asked of the node group"),
+            Reason("requested from the node group"),
             labels=node_labels(self.group, self.instance_type, zone),
             allocatable={name: amount for name, amount in allocatable.items() if name != NODES},
             daemons=daemons,

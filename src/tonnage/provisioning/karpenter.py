@@ -295,7 +295,9 @@ class _Planner:
             )
             for one in self.templates
         )
-        return Reason("no node and no NodePool can take it", bought.amounts_of(last.stage.amounts), beaten)
+        return Reason(
+            "it fits no node, and no NodePool can launch a node for it", bought.amounts_of(last.stage.amounts), beaten
+        )
 
 
 def _bought(packing: Packing, settings: PlanSettings) -> Plan:

@@ -6,16 +6,25 @@ import csv
 from functools import cache
 from importlib import resources
 
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
+from tonnage.facts.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODE_POOL, REGION, ZONE
+from tonnage.facts.price_book import ON_DEMAND, SPOT
+
+__all__ = [
+    "CAPACITY_TYPE",
+    "HOSTNAME",
+    "INITIALIZED",
+    "INSTANCE_TYPE",
+    "NODE_POOL",
+    "ON_DEMAND",
+    "REGION",
+    "SPOT",
+    "ZONE",
+]
+
+
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
-HOSTNAME = "kubernetes.io/hostname"
-INITIALIZED = "karpenter.sh/initialized"
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
-NODE_POOL = "karpenter.sh/nodepool"
 REGISTERED = "karpenter.sh/registered"
-REGION = "topology.kubernetes.io/region"
-ZONE = "topology.kubernetes.io/zone"
 
 OF_TYPE = "karpenter.k8s.aws/instance-"
 """How labels of Karpenter's begin that follow from the instance type."""
@@ -24,8 +33,6 @@ _OF_AUTO_MODE = "eks.amazonaws.com/instance-"
 REBALANCE_TAINT = "aws-node-termination-handler/rebalance-recommendation"
 """The taint that the AWS Node Termination Handler gives a node with a rebalance recommendation
 (aws/aws-node-termination-handler, pkg/node)."""
-ON_DEMAND = "on-demand"
-SPOT = "spot"
 
 
 @cache

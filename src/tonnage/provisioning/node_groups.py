@@ -287,6 +287,6 @@ def _resize(group: NodeGroup, launches: Sequence[Launch], beaten: tuple[Alternat
     evidence: list[tuple[str, Scalar]] = [("nodes", len(launches)), ("maximum", group.maximum)]
     if may - planned:
         evidence.append(("may_make", ", ".join(" ".join(pair).strip() for pair in sorted(may))))
-    reason = Reason("node group can make the planned nodes", tuple(evidence), beaten)
+    reason = Reason("node group can launch the planned nodes", tuple(evidence), beaten)
     claims = tuple(launch.claim for launch in launches)
     return Resize(group.name, group.desired, group.desired + len(launches), claims, reason)

@@ -2,18 +2,19 @@
 
 For each workload, every tick:
 
-1. *Demand.* Arrivals are counted at the gateway. The level is the rate of the last two minutes, or of the last 30 s
-   when these exceed it by more than chance allows (a Poisson test); then the rise of those 30 s is extended by as long
-   again, at most to the horizon. To this comes what a count leaves uncertain, ``z`` standard deviations of it.
-2. *Horizon.* The measured cold start: what the workload's own recent pods took from creation to serving.
+1. *Demand.* Arrivals are counted at the gateway, and extended to the horizon (:mod:`tonnage.scaling.demand`). To this
+   comes what a count leaves uncertain, ``z`` standard deviations of it, and what bursts add for a minute.
+2. *Horizon.* The measured cold start: what the workload's own recent pods took from creation to serving; with a new
+   node, where no node of the fixed fleet has room.
 3. *Backlog.* Requests in flight above what the ready replicas hold when they meet the SLO, and those that will be added
    to them until help arrives, are to be gone ``drain_ns`` later.
 4. *Replicas* = demand ÷ capacity: the highest arrival rate at which a replica meets the SLO, found with the simulator's
    own engine (:mod:`tonnage.inference.capacity`), at the share of prompts that engines lately found in their caches.
    Pods that are not ready count as ordered, never as capacity.
-5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
-   GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until another's
-   pod waits that the scheduler would schedule in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is
+5. *Down* only to the highest need of the last ``hold_ns``, or of a third of the horizon where that is longer, and not
+   on nodes that are kept: a replica costs nothing on a GPU that is paid for anyway, so free ones are filled, shared out
+   in proportion to need, and stay warm until another's pod waits that the scheduler would schedule in their place
+   (:mod:`tonnage.scaling.waiting`). Then what is idle is
    given up at once, down to the minimum. Launched nodes empty: their replicas go first, after others have started on
    free GPUs of nodes of the fixed fleet.
 
@@ -24,12 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, sqrt
+from math import floor, sqrt
 from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.scaling import waiting
+from tonnage.scaling.demand import MEMORY_NS, SHORT_NS, Forecast, forecast
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scaling.target import Reading, Target
 from tonnage.scaling.waiting import Seats
@@ -40,9 +42,17 @@ __all__ = ["Memory", "Reading", "Target", "at_reuse", "decide", "forecast"]
 Counts: TypeAlias = tuple[tuple[int, float], ...]
 Needs: TypeAlias = tuple[tuple[int, int], ...]
 
-SHORT_NS, LONG_NS = 30 * NS_PER_S, 120 * NS_PER_S
-SURPRISE = 3.0
-"""Standard deviations by which the short rate must exceed the long one to be believed."""
+CHANCE = 3.0
+"""Standard deviations of the requests in flight that are no backlog yet."""
+
+CAUTION = 1.0
+"""Standard deviations of what is uncertain that are added before replicas go: to have them again takes a cold start."""
+
+BURSTS = 1.5
+"""Standard deviations of what bursts add for a minute that replicas are to serve within the SLO."""
+
+BURST_S = 60.0
+"""How long more than the mean must arrive to be felt: a replica's capacity allows for shorter bursts."""
 
 REUSE_STEP = 0.05
 """Shares of prompts found in caches are rounded down to multiples of this; all of a prompt is never counted on."""
@@ -57,19 +67,12 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """Demand in requests/s: the level now, the rise per second, and the upper estimate at the horizon."""
-
-    level: float
-    slope: float
-    upper: float
-
-
-@dataclass(frozen=True, slots=True)
 class Need:
-    """Replicas that one workload needs, and from what. ``steady``: those for its demand alone, as a fraction."""
+    """Replicas that one workload needs, and from what. ``keep``: those without which it is not to be left; ``steady``:
+    those for its demand alone, as a fraction."""
 
     replicas: int
+    keep: int
     steady: float
     forecast: Forecast
     backlog: float
@@ -97,16 +100,16 @@ def decide(
         if workload is None or reading is None or reading.received is None or reading.in_flight is None:
             continue
         before = remembered.get(target.workload, Memory())
-        kept = _since(before.counts, now - 2 * LONG_NS)
+        kept = _since(before.counts, now - MEMORY_NS)
         if kept and reading.received < kept[-1][1]:
             kept = ()  # the counter began again: the gateway restarted
         counts = (*kept, (now, reading.received))
-        need = _need(target, workload, counts, reading)
+        need = _need(target, workload, counts, reading, _horizon(snapshot, target, reading, seats))
         if need is None:
             remembered[target.workload] = replace(before, counts=counts)
             continue
         needs[target.workload] = need
-        history = (*_since(before.needs, now - target.hold_ns), (now, need.replicas))
+        history = (*_since(before.needs, now - max(target.hold_ns, need.horizon_ns // 3)), (now, need.keep))
         remembered[target.workload] = Memory(counts, history)
     idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
     more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
@@ -129,7 +132,7 @@ def _idle(snapshot: Snapshot, target: Target, memory: Memory) -> tuple[int, ...]
     """The rows of the pods that would go if the workload gave up what is idle."""
     workload = snapshot.workloads[target.workload]
     least = max(target.minimum, min(target.maximum, workload.replicas, _recently(snapshot, memory.needs)))
-    going = _first_to_go(snapshot, workload, workload.replicas - least) if least < workload.replicas else ()
+    going = first_to_go(snapshot, workload, workload.replicas - least) if least < workload.replicas else ()
     return tuple(snapshot.fleet.pod_by_key[one.namespace, one.name] for one in going)
 
 
@@ -147,7 +150,8 @@ def at_reuse(target: Target, reading: Reading | None) -> Target:
     if reuse <= 0:
         return target
     capacity, concurrency = target.sized(reuse)
-    return replace(target, capacity=capacity, concurrency=concurrency, reuse=reuse)
+    pair = target.pair_capacity * capacity / target.capacity
+    return replace(target, capacity=capacity, concurrency=concurrency, reuse=reuse, pair_capacity=pair)
 
 
 def _decide_one(
@@ -170,12 +174,13 @@ def _decide_one(
             "free GPUs of the fixed fleet are filled: a warm replica costs nothing there",
         )
     else:
-        replicas = min(current, max(held, on_kept)) if settled else current
+        least = 0 if settled else current - _starting(snapshot, workload)
+        replicas = min(current, max(held, on_kept, least))
         verdict = "no longer needed"
     replicas = max(target.minimum, min(target.maximum, replicas))
     if replicas == current:
         return None
-    remove = _first_to_go(snapshot, workload, current - replicas) if replicas < current else ()
+    remove = first_to_go(snapshot, workload, current - replicas) if replicas < current else ()
     serves = f"{current} replicas serve {current * target.capacity:.3g} requests/s within the SLO"
     window = f"the highest need of the last {target.hold_ns // NS_PER_S} s is {held}"
     alternatives = (
@@ -195,21 +200,40 @@ def _decide_one(
     return Scale(ref, current, replicas, Reason(verdict, evidence, alternatives), remove)
 
 
-def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Reading) -> Need | None:
-    assert reading.in_flight is not None
+def _horizon(snapshot: Snapshot, target: Target, reading: Reading, seats: Seats) -> int:
+    """The cold start of the next replica in ns: measured, and no less than that of a node where it needs one."""
     recent = sorted(reading.cold_starts_ns[-8:])
-    horizon = recent[-(-len(recent) * 3 // 4) - 1] if recent else target.prior_cold_start_ns
+    measured = recent[-(-len(recent) * 3 // 4) - 1] if recent else target.prior_cold_start_ns
+    if measured >= target.new_node_ns:
+        return measured
+    with snapshot.fleet.what_if():
+        room = FreeRoom(snapshot, seats).fill(target.workload, target.gpus)
+    return measured if room else target.new_node_ns
+
+
+def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Reading, horizon: int) -> Need | None:
+    assert reading.in_flight is not None
     demand = forecast(counts, horizon, target.z)
     if demand is None:
         return None
     ready = workload.ready
-    backlog = max(0.0, reading.in_flight - ready * target.concurrency)
-    steady = demand.upper / target.capacity
+    usual = ready * target.concurrency
+    backlog = max(0.0, reading.in_flight - usual)
+    if backlog <= CHANCE * sqrt(demand.scatter * usual):
+        backlog = 0.0
+    steady = (demand.upper + BURSTS * target.z * bursts(demand)) / target.capacity
     extra = 0.0
     if backlog > 0:
         growth = max(0.0, demand.level - ready * target.capacity) * horizon / NS_PER_S
-        extra = (backlog + growth) / (target.capacity * target.drain_ns / NS_PER_S)
-    replicas = max(target.minimum, min(target.maximum, ceil(steady + extra - 1e-9)))
+        extra = min(float(ready), (backlog + growth) / (target.capacity * target.drain_ns / NS_PER_S))
+    surer = forecast(counts, horizon, target.z + CAUTION)
+    assert surer is not None
+    least = (surer.upper + BURSTS * target.z * bursts(surer)) / target.capacity
+    replicas, keep = (
+        max(target.minimum, min(target.maximum, target.needed((load + extra) * target.capacity)))
+        for load in (steady, least)
+    )
+    keep = max(replicas, keep)
     evidence = (
         ("arrivals_per_s", round(demand.level, 3)),
         ("forecast_per_s", round(demand.upper, 3)),
@@ -219,37 +243,7 @@ def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Readi
         ("backlog", round(backlog, 1)),
         *((("reuse", target.reuse),) if target.reuse else ()),
     )
-    return Need(replicas, steady, demand, backlog, horizon, evidence)
-
-
-def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float) -> Forecast | None:
-    """Demand from cumulative counts (time in ns, requests received). None with less than 30 s of history."""
-    now = counts[-1][0]
-    if now - counts[0][0] < SHORT_NS:
-        return None
-
-    def window(start_ns: int, end_ns: int) -> tuple[float, float]:
-        """(requests, seconds) between the readings nearest to the two times."""
-        first = min(counts, key=lambda c: (abs(c[0] - start_ns), c[0]))
-        last = min(counts, key=lambda c: (abs(c[0] - end_ns), c[0]))
-        return last[1] - first[1], (last[0] - first[0]) / NS_PER_S
-
-    short, short_s = window(now - SHORT_NS, now)
-    long, long_s = window(now - LONG_NS, now)
-    before, before_s = window(now - LONG_NS, now - SHORT_NS)
-    expected = (before / before_s if before_s > 0 else long / long_s) * short_s
-    variance = expected * (1 + short_s / before_s if before_s > 0 else 1)  # the expectation is a count itself
-    surprised = short - expected > SURPRISE * sqrt(max(variance, 1.0))
-    requests, span = (short, short_s) if surprised else (long, long_s)
-    level = requests / span
-    slope = 0.0
-    if surprised:
-        earlier, earlier_s = window(now - 2 * SHORT_NS, now - SHORT_NS)
-        if earlier_s > 0:
-            slope = max(0.0, (short / short_s - earlier / earlier_s) / short_s)
-    ahead = min(horizon_ns, SHORT_NS) / NS_PER_S
-    upper = level + slope * ahead + z * sqrt(max(requests, 1.0)) / span
-    return Forecast(level, slope, upper)
+    return Need(replicas, keep, steady, demand, backlog, horizon, evidence)
 
 
 _Value = TypeVar("_Value", int, float)
@@ -286,6 +280,12 @@ def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Nee
     return given
 
 
+def bursts(demand: Forecast) -> float:
+    """Requests/s that come on top for a minute, one standard deviation of it: what counts scatter more than those of a
+    Poisson process, for which a replica's capacity was found."""
+    return sqrt((demand.scatter - 1.0) * demand.level / BURST_S)
+
+
 def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:
     """(pods on nodes that are never terminated, pods on launched nodes)."""
     fleet = snapshot.fleet
@@ -294,7 +294,14 @@ def _spread(snapshot: Snapshot, workload: WorkloadView) -> tuple[int, int]:
     return len(rows) - bought, bought
 
 
-def _first_to_go(snapshot: Snapshot, workload: WorkloadView, count: int) -> tuple[Ref, ...]:
+def _starting(snapshot: Snapshot, workload: WorkloadView) -> int:
+    """Pods that do not serve yet, and would not on a node that is kept: they go without loss."""
+    fleet = snapshot.fleet
+    rows = [fleet.node_by_name.get(pod.node) for pod in workload.pods if pod.ready_ns is None]
+    return sum(row is None or bool(fleet.node(row).spec.node_pool) for row in rows)
+
+
+def first_to_go(snapshot: Snapshot, workload: WorkloadView, count: int) -> tuple[Ref, ...]:
     """The pods to remove: not ready first, then those on launched nodes with the fewest pods, so that the nodes
     empty."""
     fleet = snapshot.fleet

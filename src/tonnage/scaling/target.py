@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, sqrt
 from typing import TypeAlias
 
 from tonnage.units import NS_PER_S
@@ -12,12 +13,21 @@ Sized: TypeAlias = Callable[[float], tuple[float, float]]
 """(capacity, concurrency) of a replica that finds this share of each prompt, 0 to below 1, in its cache."""
 
 
+PAIR, POOL = 2, 8
+"""Replicas that share the arrivals when one replica's capacity is found: fewer carry less each, more carry more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One workload under a policy.
 
     ``capacity``: requests per second that a replica serves within the SLO; ``concurrency``: what it then has in flight.
     ``prior_cold_start_ns`` stands in until one was measured. ``gpus``: devices of one replica.
+
+    ``pair_capacity``: the capacity where two replicas share the arrivals, 0 where it is not known; ``capacity`` is for
+    ``POOL`` of them and more.
+
+    ``new_node_ns``: what a replica takes to serve that needs a node to be launched first, 0 where it is not known.
 
     ``sized`` gives the first two where caches help; None: they stay as they are. ``reuse``: the share they are for.
     """
@@ -34,6 +44,23 @@ class Target:
     gpus: int = 1
     sized: Sized | None = None
     reuse: float = 0.0
+    pair_capacity: float = 0.0
+    new_node_ns: int = 0
+
+    def needed(self, rate: float) -> int:
+        """The fewest replicas that serve this many requests per second within the SLO."""
+        count = max(1, ceil(rate / self.capacity - 1e-9))
+        while count < self.maximum and count * self.capacity_of(count) < rate - 1e-9:
+            count += 1
+        return count if rate > 0 else 0
+
+    def capacity_of(self, replicas: int) -> float:
+        """Requests per second of each of so many replicas: a constant less what falls with the root of their number
+        (square-root staffing: Halfin and Whitt 1981), through the capacities at ``PAIR`` and at ``POOL`` replicas."""
+        if not 0 < self.pair_capacity < self.capacity or replicas >= POOL:
+            return self.capacity
+        loss = (self.capacity - self.pair_capacity) / (1 / sqrt(PAIR) - 1 / sqrt(POOL))
+        return max(self.capacity + loss * (1 / sqrt(POOL) - 1 / sqrt(replicas)), self.capacity / POOL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from tonnage.provisioning.cluster_autoscaler import flags
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.provisioning.eksctl_groups import node_groups
+from tonnage.provisioning.landing import landing_findings
 from tonnage.provisioning.node_groups import NodeGroup
 from tonnage.provisioning.overlays import findings as overlay_findings
 from tonnage.provisioning.overlays import overlaid
@@ -42,7 +43,6 @@ from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
 from tonnage.simulation import groups
-from tonnage.simulation.findings.landing import landing_findings
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission

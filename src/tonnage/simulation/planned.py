@@ -19,7 +19,7 @@ from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED
 from tonnage.machines.serving.service import Service
 from tonnage.machines.serving.split import SplitService
 from tonnage.rng import Streams
-from tonnage.scaling.target import Target
+from tonnage.scaling.target import PAIR, POOL, Target
 from tonnage.simulation.assemble import workloads_of
 from tonnage.simulation.configure import Configuration, bounds
 from tonnage.simulation.scenario import Scenario
@@ -35,9 +35,6 @@ MIX_SIZE = 2_000
 
 SHARE = 0.99
 """Share of requests within the SLO for which replicas are sized."""
-
-POOL = 8
-"""Replicas that share the arrivals when one replica's capacity is found: fewer carry less each, more carry more."""
 
 REUSE_WINDOW = "5m"
 """How far back policies look at what engines found in their caches."""
@@ -91,6 +88,8 @@ def planned(
             prior_cold_start_ns=ns(start),
             gpus=workload.server.args.gpus if workload.server else 1,
             sized=sized if service.has_content else None,
+            new_node_ns=ns(new_node_s(cluster, workload)) if configuration.pools else 0,
+            pair_capacity=min(rate, capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=PAIR)),
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
         received, in_flight = f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"
@@ -117,6 +116,14 @@ def _cache_queries(service: Service) -> tuple[str, str]:
 def workload_weights_s(cluster: SimulatedCluster, workload: Workload) -> float:
     """Seconds to read the workload's weights from page cache."""
     return workload.server.weight_bytes / cluster.physics.durations.page_cache_bytes_per_s if workload.server else 0.0
+
+
+def new_node_s(cluster: SimulatedCluster, workload: Workload) -> float:
+    """Seconds until a replica serves that needs a new node: the node, the image, the engine and its weights."""
+    took = cluster.physics.durations
+    node = took.launch_s + took.register_s + took.ready_s + took.device_plugin_s
+    image = took.image_bytes / took.image_pull_bytes_per_s + took.container_start_s
+    return node + image + took.engine_start_s + workload_weights_s(cluster, workload)
 
 
 def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:

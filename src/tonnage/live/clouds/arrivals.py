@@ -83,7 +83,7 @@ class GroupNodes:
         return next(same, "")
 
     def in_flight(self) -> tuple[ClaimView, ...]:
-        """Machines that were asked for and are not initialised nodes yet, by group."""
+        """Machines that were asked for and are not initialized nodes yet, by group."""
         groups = self._groups.list()
         if groups is not self._adopted:
             self._adopt(groups)

@@ -5,10 +5,10 @@ Source: eksctl-io/eksctl pkg/apis/eksctl.io/v1alpha5 (validation.go, types.go).
 
 from __future__ import annotations
 
+from tonnage.objects.api.containers import INT32_MAX
+from tonnage.objects.api.placing import EFFECTS
 from tonnage.objects.eksctl import ClusterConfig, EksctlGroup
-from tonnage.objects.validate.common import INT32_MAX, Report
-
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+from tonnage.objects.validate.common import Report
 
 
 def cluster_config(obj: ClusterConfig, report: Report) -> None:
@@ -50,8 +50,8 @@ def _group(path: str, one: EksctlGroup, report: Report) -> None:
         report.refuse(f"{path}.desiredCapacity", wanted, f"at most maxSize, {most}")
     if isinstance(one.taints, dict):
         for key, written in one.taints.items():
-            if written.rpartition(":")[2] not in _EFFECTS:
-                report.refuse(f"{path}.taints.{key}", written, f"VALUE:EFFECT with one of {', '.join(_EFFECTS)}")
+            if written.rpartition(":")[2] not in EFFECTS:
+                report.refuse(f"{path}.taints.{key}", written, f"VALUE:EFFECT with one of {', '.join(EFFECTS)}")
     else:
         for number, taint in enumerate(one.taints):
-            report.one_of(f"{path}.taints[{number}].effect", taint.effect, _EFFECTS)
+            report.one_of(f"{path}.taints[{number}].effect", taint.effect, EFFECTS)

@@ -11,6 +11,7 @@ import re
 from functools import cache
 from importlib import resources
 
+from tonnage.facts.labels import HOSTNAME, NODE_POOL
 from tonnage.objects.api.errors import qualified_faults, value_faults
 from tonnage.objects.karpenter import (
     Budget,
@@ -25,12 +26,11 @@ from tonnage.objects.validate.common import INT64_MAX, LISTED, UNLISTED, Report
 _POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 _REASONS = ("Underutilized", "Empty", "Drifted")
 _BOUNDS = ("Gt", "Lt", "Gte", "Lte")
-_RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
-_HOSTNAME, _NODE_POOL = "kubernetes.io/hostname", "karpenter.sh/nodepool"
+RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 _WAIT = re.compile(r"([0-9]+(s|m|h))+|Never")
 _GRACE = re.compile(r"([0-9]+(s|m|h))+")
-_NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
+NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
 _CRON_NAME = re.compile(r"@(annually|yearly|monthly|weekly|daily|midnight|hourly)")
 _BUDGET_DURATION = re.compile(r"([0-9]+h|[0-9]+m|[0-9]+h[0-9]+m)(0s)?")
 _PRICE = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -89,7 +89,7 @@ def _template(template: NodeClaimTemplateSpec, report: Report) -> None:
 
 def _requirement(path: str, requirement: NodeRequirement, report: Report, *, pool_too: bool = False) -> None:
     """``pool_too``: the label of the NodePool may be named as well."""
-    named = pool_too and requirement.key == _NODE_POOL
+    named = pool_too and requirement.key == NODE_POOL
     if report.matches(f"{path}.key", requirement.key, qualified_faults) and not named:
         _restricted(f"{path}.key", requirement.key, report)
     operator, values = requirement.operator, requirement.values
@@ -110,8 +110,8 @@ def _requirement(path: str, requirement: NodeRequirement, report: Report, *, poo
 def _restricted(field: str, key: str, report: Report) -> None:
     """Labels that Karpenter keeps for itself."""
     domain = key.partition("/")[0] if "/" in key else ""
-    reserved = any(domain == one or domain.endswith(f".{one}") for one in _RESTRICTED_DOMAINS)
-    if key == _HOSTNAME or (reserved and key not in _well_known()):
+    reserved = any(domain == one or domain.endswith(f".{one}") for one in RESTRICTED_DOMAINS)
+    if key == HOSTNAME or (reserved and key not in _well_known()):
         hint = "use a well-known label or a domain of your own"
         report.refuse(field, key, "a label that Karpenter does not keep for itself", hint)
 
@@ -138,7 +138,7 @@ def _disruption(disruption: Disruption, report: Report) -> None:
 
 
 def _budget(path: str, budget: Budget, report: Report) -> None:
-    _matches(f"{path}.nodes", budget.nodes, _NODES, '"10%" up to "100%", or a number as "5"', report)
+    _matches(f"{path}.nodes", budget.nodes, NODES, '"10%" up to "100%", or a number as "5"', report)
     for index, reason in enumerate(budget.reasons):
         report.one_of(f"{path}.reasons[{index}]", reason, _REASONS)
     if (budget.schedule is None) != (budget.duration is None):
