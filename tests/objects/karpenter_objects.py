@@ -10,6 +10,7 @@ from typing import Any
 Json = dict[str, Any]
 DIFFERENCES = {
     "negative-limits": r"spec\.limits\.[^:]+: .*expected a quantity of at least 0",
+    "cron-fields": r"budgets\[\d+\]\.schedule: .*expected the 5 fields of cron",
     "label-values": r"values\[\d+\]: .*(a valid label must be|must be no more than 63)",
 }
 """What `tonnage check` refuses and the API server takes, by the name that docs/reference/karpenter-differences.md has for
