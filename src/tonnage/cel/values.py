@@ -102,7 +102,7 @@ def _semver(text: str) -> Semver:
 
 
 class Names(dict[str, Value]):
-    """Attributes or capacities of one domain. What is not text is no name, and asking for it is harmless."""
+    """Attributes or capacities of one domain. What is not text is not a name, and asking for it is harmless."""
 
     __slots__ = ()
 

@@ -18,17 +18,17 @@ def too_few(on: NodeDevices, claims: Sequence[ClaimWays], free: Sequence[Sequenc
             wanted = sorted({number for way in ways for number in way.devices})
             if not any(way.admin for way in ways) and not any(on.devices[number].shared for number in wanted):
                 places += [wanted] * min(way.count for way in ways)
-    return _short(places) or _short(_seats(on, places, free))
+    return _short(places) or _short(_slots(on, places, free))
 
 
-def _seats(on: NodeDevices, places: Sequence[Sequence[int]], free: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places with seats of components instead of devices: as many as its counters have room for if each device took
+def _slots(on: NodeDevices, places: Sequence[Sequence[int]], free: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places with slots of components instead of devices: as many as its counters have room for if each device took
     as little of each counter as any of them does."""
     members: dict[int, list[int]] = {}
     for number in sorted({number for wanted in places for number in wanted}):
         members.setdefault(on.component_of[number], []).append(number)
-    seats: dict[int, range] = {}
-    next_seat = 0
+    slots: dict[int, range] = {}
+    next_slot = 0
     for at, numbers in members.items():
         shape = on.components[at].shape
         needs = [dict(shape.needs[on.place_in[number]]) for number in numbers]
@@ -37,10 +37,10 @@ def _seats(on: NodeDevices, places: Sequence[Sequence[int]], free: Sequence[Sequ
             least = min(one.get(counter, 0) for one in needs)
             if least > 0:
                 room = min(room, max(0, left) // least)
-        seats[at] = range(next_seat, next_seat + room)
-        next_seat += room
+        slots[at] = range(next_slot, next_slot + room)
+        next_slot += room
     return [
-        [seat for at in sorted({on.component_of[number] for number in wanted}) for seat in seats[at]]
+        [slot for at in sorted({on.component_of[number] for number in wanted}) for slot in slots[at]]
         for wanted in places
     ]
 

@@ -186,7 +186,7 @@ def pod_keeps(pod: MovablePod, now_ns: int, options: Options = DEFAULTS) -> str:
 def _why_not(one: RunningNode, share: float, now_ns: int, options: Options) -> str:
     state = one.state
     if state.initialized_ns is None:
-        return "it is not initialised"
+        return "it is not initialized"
     if one.scale_down_disabled or state.do_not_disrupt:
         return f"annotation {SCALE_DOWN_DISABLED if one.scale_down_disabled else karpenter.DO_NOT_DISRUPT} is true"
     gpus = bool(one.allocatable.get(GPU)) or _GPU_LABEL in one.node.labels
