@@ -31,17 +31,21 @@ OWN = "it is asked of what the program itself has: engines, kinds, regions, file
 UNBOUNDED = {
     "apiserver/tables.py:columns": OWN,
     "inference/servers/engine_flags.py:flags": OWN,
+    "inference/servers/engine_metrics.py:engine_metrics": OWN,
     "inference/servers/exposition.py:_names": OWN,
     "inference/index/hashes.py:_blocks": "one entry for each block size of the engines that there are",
     "inference/tables.py:rows": OWN,
     "inference/vllm_flags.py:choices": OWN,
     "objects/dump.py:_fields": OWN,
     "objects/podlist.py:_mirror": OWN,
+    "objects/unknown.py:_known": OWN,
     "objects/unknown.py:read_members": OWN,
     "provisioning/catalogue.py:_bundled": OWN,
     "simulation/report/page.py:_asset": OWN,
 }
 """Caches of functions with arguments that keep every answer, and why that is bounded all the same."""
+REGISTERED = {"cel/registry.py: _VARIANTS.setdefault(name, [])": "a decorator writes it while modules are imported"}
+"""What functions change of their module all the same, and why."""
 
 
 def changes(text: str) -> Iterator[str]:
@@ -96,7 +100,7 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.fuzz
 def test_no_function_changes_what_its_module_has() -> None:
-    assert [f"{file}: {one}" for file, text in _modules() for one in changes(text)] == []
+    assert {f"{file}: {one}" for file, text in _modules() for one in changes(text)} == set(REGISTERED)
 
 
 @pytest.mark.fuzz
