@@ -18,8 +18,12 @@ SECONDS = "how long each of them waits is its own choice"
 OPTIONS = "the choices of a command's option, which is read without what the command does; a test compares them"
 KEPT: dict[Places, str] = {
     frozenset(
-        {"objects/base.py:DEFAULT_NAMESPACE", "workloads/admission/chain.py:DEFAULT_ACCOUNT"}
-    ): "the namespace and the service account have one name",
+        {
+            "objects/base.py:DEFAULT_NAMESPACE",
+            "provisioning/auto_mode.py:DEFAULT",
+            "workloads/admission/chain.py:DEFAULT_ACCOUNT",
+        }
+    ): "a namespace, a service account and EKS Auto Mode's NodeClass have one name",
     frozenset({"fleet/asks.py:GPU", "node/cdi.py:KIND"}): "a resource, and a kind of CDI devices",
     frozenset(
         {

@@ -4,7 +4,9 @@ and `tonnage check` refuse the same ones."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import sampling
 
 from e2e.api import ApiError
 from e2e.control_plane import UNTOUCHED, ControlPlane
-from objects.karpenter_objects import KINDS, Json, objects
+from objects.karpenter_objects import DIFFERENCES, KINDS, Json, objects
 from tonnage.errors import InputError
 from tonnage.objects import load
 
@@ -31,12 +33,14 @@ PATHS = {
 def plane(start_plane: Any) -> ControlPlane:
     """An API server that knows Karpenter's kinds."""
     done = subprocess.run(["go", "mod", "download", "-json", MODULE], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"needs the Go module {MODULE}: {done.stdout or done.stderr}")
-    crds = Path(json.loads(done.stdout)["Dir"]) / "pkg" / "apis" / "crds"
+    told: Json = json.loads(done.stdout or "{}")
+    if "Zip" not in told:  # it is there even where the module wants a newer Go
+        pytest.skip(f"needs the Go module {MODULE}: {told.get('Error', done.stderr)}")
     found: ControlPlane = start_plane(controllers=(), scheduler=False, admission_off=UNTOUCHED)
-    for name in ("karpenter.sh_nodepools", "karpenter.sh_nodeoverlays", "karpenter.k8s.aws_ec2nodeclasses"):
-        found.kubectl("apply", "--server-side", "-f", crds / f"{name}.yaml")
+    with zipfile.ZipFile(told["Zip"]) as module:
+        for name in ("karpenter.sh_nodepools", "karpenter.sh_nodeoverlays", "karpenter.k8s.aws_ec2nodeclasses"):
+            crd = module.read(f"{MODULE}/pkg/apis/crds/{name}.yaml")
+            found.kubectl("apply", "--server-side", "-f", "-", stdin=crd)
     found.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     return found
 
@@ -67,7 +71,10 @@ def test_the_api_server_and_check_refuse_the_same_objects(plane: ControlPlane, t
     for one in sampling.some("objects of Karpenter", objects(COUNT), SAMPLED):
         said, found = theirs(plane, one), ours(one, tmp_path)
         seen[one["kind"], bool(said)] += 1
-        if bool(said) != bool(found):
+        listed = not said and all(
+            any(re.search(one, line) for one in DIFFERENCES.values()) for line in found.splitlines()
+        )
+        if bool(said) != bool(found) and not listed:
             wrong.append(f"{json.dumps(one['spec'])}\n  server: {said or 'takes it'}\n  check:  {found or 'takes it'}")
     assert not wrong, f"{len(wrong)} of {sum(seen.values())}:\n" + "\n".join(wrong)
     assert sum(seen.values()) >= 300

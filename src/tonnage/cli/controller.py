@@ -64,6 +64,7 @@ class Settings:
     partitioning: str
     provisioning: str
     rebalance: bool
+    spot_to_spot: bool
     gpu_operator_namespace: str
 
     @property
@@ -78,6 +79,7 @@ class Settings:
             self.partitioning,
             self.provisioning,
             self.rebalance,
+            self.spot_to_spot,
         )
 
     @property
@@ -124,6 +126,12 @@ class Settings:
     show_default=True,
     help="optimal: the cheapest set of nodes, instead of what Karpenter would launch; "
     "cluster-autoscaler: node groups (--aws-cluster) by its default flags.",
+)
+@click.option(
+    "--spot-to-spot/--no-spot-to-spot",
+    default=False,
+    show_default=True,
+    help="Spot nodes give way to cheaper spot nodes (Karpenter's SpotToSpotConsolidation).",
 )
 @click.option(
     "--rebalance/--no-rebalance",

@@ -40,7 +40,7 @@ from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
 
 _MISSING = "nodepool-nodeclass-missing"
-_SUPPLY = ("NodePool", "EC2NodeClass", "File")
+_SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     without = tuple(one for one in manifest.objects if not isinstance(one, core.Node))
     supplied = assumed.with_nodes(replace(manifest, objects=without))
     configuration = configure(supplied, catalogue)
+    catalogue = configuration.catalogue
     pools = Pools(
         (
             *(one for one in supplied.of(karpenter.NodePool) if one.spec.template.spec.node_class_ref.group == AWS),

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from tonnage.cli.cluster import STDIN
 from tonnage.cli.cluster import given as files_of
 from tonnage.errors import InputError
+from tonnage.facts.labels import GPU_PRODUCT
 
 if TYPE_CHECKING:
     from tonnage.facts.models import ModelShape
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".yaml", ".yml")
 _EAGER = "--enforce-eager"
-_PRODUCT = "nvidia.com/gpu.product"
 
 
 def is_manifest(model: str) -> bool:
@@ -82,7 +82,7 @@ def _set(args: VllmArgs, spec: core.PodSpec, eager: bool, given: dict[str, Any])
     from tonnage.facts import gpus
     from tonnage.inference.memory import kinds
 
-    product = spec.node_selector.get(_PRODUCT, "")
+    product = spec.node_selector.get(GPU_PRODUCT, "")
     gpu = ""
     if product:
         try:

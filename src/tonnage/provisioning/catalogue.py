@@ -129,6 +129,10 @@ class Catalogue:
         offered = ((self.prices != NO_OFFER) & types).any(axis=1)
         return {pair[position] for pair, there in zip(self.pairs, offered, strict=True) if there}
 
+    def forget(self) -> None:
+        """Nothing that was worked out of it before counts any more."""
+        self._selected, self._values, self._stored = {}, {}, {}
+
     def with_storage(self, storage: NodeStorage) -> tuple[Amounts, Amounts]:
         """Capacity and allocatable with ephemeral-storage filled in, to be changed by nobody."""
         known = self._stored.get(storage)

@@ -6,7 +6,16 @@ import csv
 from functools import cache
 from importlib import resources
 
-from tonnage.facts.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODE_POOL, REGION, ZONE
+from tonnage.facts.labels import (
+    AWS_INSTANCE,
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODE_POOL,
+    REGION,
+    ZONE,
+)
 from tonnage.facts.price_book import ON_DEMAND, SPOT
 
 __all__ = [
@@ -26,7 +35,7 @@ GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
 NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
 REGISTERED = "karpenter.sh/registered"
 
-OF_TYPE = "karpenter.k8s.aws/instance-"
+OF_TYPE = AWS_INSTANCE
 """How labels of Karpenter's begin that follow from the instance type."""
 _OF_AUTO_MODE = "eks.amazonaws.com/instance-"
 

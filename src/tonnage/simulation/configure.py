@@ -37,6 +37,8 @@ from tonnage.provisioning.cut_findings import config_findings
 from tonnage.provisioning.eksctl_groups import node_groups
 from tonnage.provisioning.landing import landing_findings
 from tonnage.provisioning.node_groups import NodeGroup
+from tonnage.provisioning.overlays import findings as overlay_findings
+from tonnage.provisioning.overlays import overlaid
 from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
@@ -129,6 +131,9 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         if auto_mode.is_auto(pool) and pool.spec.template.spec.node_class_ref.name in auto:
             found += pool_findings.analyse(pool, catalogue, cuts)
             pools.append(pool)
+    overlays = manifest.of(karpenter.NodeOverlay)
+    found += overlay_findings(catalogue, overlays)
+    catalogue = overlaid(catalogue, overlays)
     found += landing_findings(manifest, catalogue, cuts)
     setting = Setting(manifest.objects, catalogue, machines, cuts, manifest.models)
     blockers = diagnose(setting)

@@ -36,7 +36,7 @@ from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.driver import Driver, Observer
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
-from tonnage.simulation.findings.engines import unknown_modes, unread_flags
+from tonnage.simulation.findings.engines import too_few_gpus, unknown_modes, unread_flags
 from tonnage.simulation.findings.ignored_flags import ignored_flags
 from tonnage.simulation.findings.relayouts import layouts_that_stay
 from tonnage.simulation.findings.unserved import Known
@@ -215,6 +215,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *ignored_flags(configuration.setting, cluster),
         *zone_findings(manifest.of(core.Service), cluster),
         *unread_flags(configuration.setting.pods),
+        *too_few_gpus(configuration.setting.pods),
         *unknown_modes(configuration.setting.pods),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]

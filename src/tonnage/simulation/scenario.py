@@ -102,7 +102,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
     are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
     Karpenter does, or the cheapest set of them (``optimal``). ``migration`` replaces that of all traffic;
-    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation.
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation; ``spot_to_spot``: whether spot
+    nodes give way to cheaper spot nodes.
     """
 
     manifests: str
@@ -117,12 +118,19 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     provisioning: str = "karpenter"
     migration: bool | None = None
     rebalance: bool = False
+    spot_to_spot: bool = False
 
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
         return Policy(
-            self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning, self.rebalance
+            self.placement,
+            self.preemption,
+            self.defragmentation,
+            self.partitioning,
+            self.provisioning,
+            self.rebalance,
+            self.spot_to_spot,
         )
 
 

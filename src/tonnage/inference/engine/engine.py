@@ -178,8 +178,8 @@ class Engine:
         request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
         request.remote, request.hold = computed, hold
         self._orders += 1
-        fits = scheduler.blocks.blocks(request.last) <= scheduler.blocks.total
-        if prompt_tokens + output_tokens > self.config.max_model_len or not fits:
+        blocks = scheduler.blocks
+        if request.last >= self.config.max_model_len or blocks.blocks(request.last) > blocks.total:
             scheduler.end(request, arrival_ns, "rejected", 0)
             self.unreserve(request_id)
             return

@@ -168,8 +168,8 @@ class Scheduler:
             if request is None or request.arrival_ns > now_ns:
                 return
             hit, idle = blocks.find(request)
-            reused = computed = hit * size
-            computed = max(computed, request.remote)
+            reused = hit * size
+            computed = max(reused, request.remote)
             reserved = self.reserved.get(request.request_id, 0) if self.reserved else 0
             if not blocks.fits(request, computed, self._first_hold(request, computed, budget), hit, idle, reserved):
                 return

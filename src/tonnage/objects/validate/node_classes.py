@@ -73,9 +73,8 @@ def ec2_node_class(obj: EC2NodeClass, report: Report) -> None:
 
 
 def _terms(field: str, terms: list[dict[str, Any]], report: Report) -> None:
-    least = 0 if field == "capacityReservationSelectorTerms" else 1
-    if not least <= len(terms) <= _MOST_TERMS:
-        message = f"{len(terms)} terms: expected {least} to {_MOST_TERMS}"
+    if not 1 <= len(terms) <= _MOST_TERMS:
+        message = f"{len(terms)} terms: expected 1 to {_MOST_TERMS}"
         report.add(f"spec.{field}", message, "name what to select")
     for number, term in enumerate(terms):
         path = f"spec.{field}[{number}]"

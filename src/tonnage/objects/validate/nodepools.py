@@ -35,6 +35,10 @@ _CRON_NAME = re.compile(r"@(annually|yearly|monthly|weekly|daily|midnight|hourly
 _BUDGET_DURATION = re.compile(r"([0-9]+h|[0-9]+m|[0-9]+h[0-9]+m)(0s)?")
 _PRICE = re.compile(r"[0-9]+(\.[0-9]+)?")
 _ADJUSTMENT = re.compile(r"[+-][0-9]*\.?[0-9]+|\+[0-9]*\.?[0-9]+%|-[0-9]{1,2}(\.[0-9]+)?%|-100%")
+_NOT_OF_OVERLAYS = tuple(
+    f"karpenter.k8s.aws/{name}" for name in ("instance-tenancy", "capacity-reservation-", "placement-group-")
+)
+"""How labels begin that a NodePool may ask for and a NodeOverlay may not."""
 _OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _MAX_REQUIREMENTS = 100
 _MAX_BUDGETS = 50
@@ -172,6 +176,8 @@ def node_overlay(obj: NodeOverlay, report: Report) -> None:
     for index, requirement in enumerate(spec.requirements):
         path = f"spec.requirements[{index}]"
         _requirement(path, requirement, report, pool_too=True)
+        if requirement.key.startswith(_NOT_OF_OVERLAYS):
+            report.refuse(f"{path}.key", requirement.key, "a label that a NodeOverlay may select on")
         if requirement.operator == "NotIn" and not requirement.values:
             report.add(f"{path}.values", "NotIn needs at least one value", "list the values")
     if spec.price is not None and spec.price_adjustment is not None:
