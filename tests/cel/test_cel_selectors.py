@@ -96,6 +96,7 @@ def test_an_error_is_not_no_match(text: str, kind: str) -> None:
         ('[1, "a"].size() == 2', "type mismatch", (1, 5)),
         ('int("x") == 1', "invalid argument", (1, 1)),
         ('"a".matches("(?=b)")', "invalid argument", (1, 5)),
+        ("dyn(2)[[1]] == 1", "invalid argument", (1, 7)),
         ("1 == 1u", "no matching overload", (1, 3)),
         ("true &&", "syntax", (1, 8)),
         ("'a", "syntax", (1, 1)),

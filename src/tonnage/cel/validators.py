@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 
 from tonnage.cel import regex
 from tonnage.cel.calls import REGEX
-from tonnage.cel.constants import Constants
+from tonnage.cel.constants import NOT_CONSTANT, Constants
 from tonnage.cel.failures import CompileError
 from tonnage.cel.kinds import Type, unwrapped
 from tonnage.cel.syntax import Fold, Invocation, ListOf, Literal, MapOf, Node, Select
+from tonnage.cel.values import name_of
 
 Wrong = Callable[[Node, str, str], CompileError]
 
@@ -53,6 +54,7 @@ def validate(root: Node, constants: Constants, wrong: Wrong) -> None:
                 _alike(((value, maybe) for _, value, maybe in node.entries), constants, wrong)
             case Invocation():
                 _pattern(node, constants, wrong)
+                _key(node, constants, wrong)
 
 
 def _alike(elements: Iterator[tuple[Node, bool]], constants: Constants, wrong: Wrong) -> None:
@@ -67,6 +69,13 @@ def _alike(elements: Iterator[tuple[Node, bool]], constants: Constants, wrong: W
             expected = found
         elif found != expected:
             raise wrong(element, "type mismatch", f"expected type {expected} but found {found}")
+
+
+def _key(node: Invocation, constants: Constants, wrong: Wrong) -> None:
+    if node.function in ("_[_]", "_[?_]"):
+        key = constants.of(node.arguments[1], calls=False)
+        if key is not NOT_CONSTANT and not isinstance(key, str | int | float):
+            raise wrong(node, "invalid argument", f"a {name_of(key)} cannot be looked up")
 
 
 def _pattern(node: Invocation, constants: Constants, wrong: Wrong) -> None:
