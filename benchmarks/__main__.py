@@ -21,6 +21,7 @@ NAMES = {
     "partitioning": "MIG: fit decisions a second; plans of 1,000 cards, beside an integer program over every placement",
     "provisioning": "node plans: the optimal policy beside Karpenter's order and an exact optimum",
     "estimator": "serving estimates beside aiconfigurator's on measured points; --test FILE scores a file",
+    "dra": "one CEL selector over the 8,000 devices of a cluster, beside Google's evaluator",
     "scaling": "replicas for a surge, a day and steady traffic: slo beside KEDA, a GPU_UTIL rule and an oracle",
     "surge": "the slo policy over seeds, beside the best of 200 KEDA settings and an oracle",
 }

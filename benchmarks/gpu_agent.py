@@ -6,7 +6,7 @@ Compared are identity, memory, MIG mode, PCIe, ECC, remapped rows, clocks, tempe
 labels that follow from them, and, where nvidia-ctk is given, devices, nodes, mounts, environment and hooks of the CDI
 specification. Then, with torch, matrix products run on the first card for known parts of the time: the share of active
 engines has to be 0.9 or more at full load, 0.02 or less idle, and in order between; power as nvidia-smi's within 5 %.
-Last, the cost of reading everything once a second. No mode is changed, nothing is reset. Exit code 1: it differs.
+Last, the cost of the exporter at an interval of a second. No mode is changed, nothing reset. Exit code 1: it differs.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tonnage.node import cdi
+from tonnage.node.counters import default_counters
+from tonnage.node.device_health import DeviceHealth
 from tonnage.node.devices import Devices, Identity
 from tonnage.node.driver_files import RealFiles
+from tonnage.node.exporter import NodeExporter
 from tonnage.node.features import node_labels
+from tonnage.node.health_watch import HealthWatch
 from tonnage.node.nvml import Library
 from tonnage.node.nvml_devices import NvmlDevices
 
@@ -127,7 +131,7 @@ def measured(devices: Devices, index: int) -> Iterator[Compared]:
     ours = devices.measure(index)
     theirs = smi().findall("gpu")[index]
     name = f"GPU {index}"
-    power = ("gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw")
+    power = ("gpu_power_readings/average_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw")
     yield compared(f"{name} power W", ours.power_w, number(theirs, *power), POWER_TOLERANCE)
     yield compared(f"{name} SM clock MHz", ours.sm_clock_mhz, number(theirs, "clocks/sm_clock"), 0.1)
     yield compared(f"{name} memory clock MHz", ours.memory_clock_mhz, number(theirs, "clocks/mem_clock"))
@@ -240,14 +244,13 @@ def under_load(devices: Devices) -> tuple[list[dict[str, Any]], list[Compared]]:
 
 
 def cost(devices: Devices) -> dict[str, float]:
-    """Part of a core, and MiB, that reading every card once a second takes."""
+    """Part of a core, and MiB, that `tonnage agent metrics --interval 1` takes beside answering scrapes."""
+    health = DeviceHealth()
+    exporter, watch = NodeExporter(devices, health, "here", default_counters()), HealthWatch(devices, health)
     begun, cpu = time.monotonic(), time.process_time()
     while time.monotonic() - begun < COST_S:
-        for one in devices.cards():
-            devices.measure(one.index)
-            devices.condition(one.index)
-        devices.events(0)
-        time.sleep(1)
+        watch.take(devices.events(1.0), time.time_ns())
+        exporter.text(time.time_ns(), {})
     used = (time.process_time() - cpu) / (time.monotonic() - begun)
     return {"core": round(used, 5), "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 

@@ -6,16 +6,19 @@ import statistics
 import time
 from collections.abc import Iterable
 
+from benchmarks import provisioning_large as large
 from benchmarks import provisioning_mixes as mixes
 from benchmarks.common import Options, Report
 from benchmarks.provisioning_check import violations
 from benchmarks.provisioning_mixes import Mix
 from benchmarks.provisioning_oracle import cheapest
+from tonnage.control.replanning import replanned
 from tonnage.provisioning import karpenter
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.consolidation import Gates, Round
 from tonnage.provisioning.optimal import plan as planning
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
-from tonnage.provisioning.plans import Plan
+from tonnage.provisioning.plans import Plan, PlanSettings
 
 SEEDS = (7, 7)
 MOST_ROUNDS = 20
@@ -30,6 +33,8 @@ def run(options: Options) -> Report:
     seeds = range(first, last + 1)
     _plain(report, catalogue, (mix for seed in seeds for mix in mixes.plain(seed, count)))
     _hard(report, catalogue, (mix for seed in seeds for mix in mixes.hard(seed, count)))
+    _large(report, large.PODS // 10 if options.quick else large.PODS)
+    _consolidated(report, catalogue, large.NODES // 10 if options.quick else large.NODES)
     report.notes.append(
         "seconds are processor time of a plan, Karpenter's beside it included; the oracle and the checker share no "
         "code with the planner; karpenter is run again over what it launched until it launches no more"
@@ -89,6 +94,45 @@ def _hard(report: Report, catalogue: Catalogue, chosen: Iterable[Mix]) -> None:
     report.bar("hard-gap", max(gaps), "<=", 0.03, "of the price", "result")
     report.bar("hard-seconds", max(seconds), "<=", 2.0, "s", "cost")
     report.bar("hard-violations", float(wrong), "==", 0.0, "violations", "result")
+
+
+def _large(report: Report, count: int) -> None:
+    """The first plan of many pods with spread and affinity, among 400 instance types."""
+    market, pods = large.market(), large.diverse(count)
+    pool = large.node_pool(limits={"cpu": "10000000", "memory": "10000000Gi"})
+    begun = time.process_time()
+    found = karpenter.plan(pods, [], [pool], market)
+    took = time.process_time() - begun
+    name = f"{count:,} pods"
+    _row(report, name, "Karpenter's order: time", [took], "s")
+    _row(report, name, "Karpenter's order: nodes", [len(found.launches)], "nodes")
+    _row(report, name, "Karpenter's order: pods without a place", [len(found.waits)], "pods")
+    report.bar("large-waiting", len(found.waits), "==", 0, "pods", "result")
+    report.bar("large-seconds", took, "<=", 4.0, "s", "cost", reached=10.0)
+
+
+def _consolidated(report: Report, catalogue: Catalogue, count: int) -> None:
+    """What either policy would do next with many underused nodes."""
+    nodes = large.cluster(catalogue, count)
+    pool = large.node_pool(
+        requirements=[{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}],
+        disruption={"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]},
+    )
+    name = f"{count:,} nodes, {sum(len(one.pods) for one in nodes):,} pods"
+    for policy in ("karpenter", "optimal"):
+        one = Round(nodes, (), [pool], catalogue, large.NOW_NS, PlanSettings(), Gates())
+        begun = time.process_time()
+        if policy == "karpenter":
+            proposal = one.proposal()
+            command = None if proposal is None else one.command(proposal)
+        else:
+            command = replanned(one)
+        took = time.process_time() - begun
+        assert command is not None, "nodes that are a quarter used can be consolidated"
+        report.bar(f"consolidation-{policy}-seconds", took, "<=", 10.0, "s", "cost")
+        _row(report, name, f"consolidation, {policy}: time", [took], "s")
+        _row(report, name, f"consolidation, {policy}: nodes that go", [len(command.nodes)], "nodes")
+        _row(report, name, f"consolidation, {policy}: saves", [command.saves_micro_usd_per_hour / 1e6], "$/h")
 
 
 def _planned(mix: Mix, catalogue: Catalogue) -> tuple[float, OptimalPlan]:

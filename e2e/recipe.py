@@ -83,6 +83,7 @@ RECIPE = (
     ),
     Module("tiny", (Program("tiny", "."),)),
     Module("calculator", (Program("replica-calculator", "."),)),
+    Module("dra", (Program("dra-oracle", "."),)),
     Module(
         "kwok",
         (Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),),

@@ -40,12 +40,15 @@ def modules(source: Path) -> dict[str, Path]:
 
 def imports(known: Mapping[str, Path]) -> dict[str, set[str]]:
     """Of each module the known modules that it imports anywhere in its text."""
-    found = {}
-    for name, path in known.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        found[name] = {one for node in ast.walk(tree) for one in _named(node, package, known)} - {name}
-    return found
+    return {name: imports_of(name, known) for name in known}
+
+
+def imports_of(name: str, known: Mapping[str, Path]) -> set[str]:
+    """The known modules that one of them imports anywhere in its text."""
+    path = known[name]
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return {one for node in ast.walk(tree) for one in _named(node, package, known)} - {name}
 
 
 def _named(node: ast.AST, package: str, known: Mapping[str, Path]) -> Iterator[str]:

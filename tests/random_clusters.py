@@ -286,6 +286,6 @@ def columns(fleet: Fleet) -> dict[str, Any]:
         "alive": np.flatnonzero(fleet.alive).tolist(),
         "dead rows hold": [int(fleet.free[dead].sum()), int((fleet.devices[dead] + 2).sum())]
         + [int(of[dead].sum()) for of in _cards(fleet)],
-        "next node rows": [*reversed(fleet._free_node_rows), *range(len(fleet.nodes), 40)][:30],
-        "next pod rows": [*reversed(fleet._free_pod_rows), *range(len(fleet.pods), 40)][:30],
+        "next node rows": [*reversed(fleet._nodes._vacant), *range(len(fleet.nodes), 40)][:30],
+        "next pod rows": [*reversed(fleet._pods._vacant), *range(len(fleet.pods), 40)][:30],
     }

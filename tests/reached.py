@@ -64,7 +64,9 @@ class Module:
 
 
 def _registers(decorator: ast.expr) -> bool:
-    """Whether the decorator makes it a command of a group, so that nobody has to name it."""
+    """Whether the decorator makes it a command of a group, or a function of expressions: nobody has to name it."""
+    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "function":
+        return True
     return (
         isinstance(decorator, ast.Call)
         and isinstance(decorator.func, ast.Attribute)

@@ -35,6 +35,13 @@ def marked() -> Counter[int]:
 
 def test_every_report_has_a_test_or_a_reason() -> None:
     table, tests = rows(), marked()
-    assert sorted(table) == [*range(1, 37), *range(101, 137), *range(201, 208), *range(301, 307), *range(401, 408)]
+    assert sorted(table) == [
+        *range(1, 37),
+        *range(101, 137),
+        *range(201, 211),
+        *range(301, 307),
+        *range(401, 408),
+        *range(501, 523),
+    ]
     assert {number for number, here in table.items() if here == "tests"} == set(tests)
     assert all(len(here) > 20 for here in table.values() if here != "tests")

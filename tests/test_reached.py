@@ -37,7 +37,6 @@ KEPT = {
     "tonnage.inference.memory.kinds.*": FACTS,
     "tonnage.hollow.lockstep": STEPS,
     "tonnage.hollow.machines.Machines.see_deployment": STEPS,
-    "tonnage.kube.informer.Informers.wait_synced": STEPS,
     "tonnage.apiserver.controllers.meta.stamp_micro": STEPS,
     "tonnage.control.opt_in.as_annotations": STEPS,
     "tonnage.kube.verbs.Client.test_and_set": "a way of writing that tests ask of the embedded API",

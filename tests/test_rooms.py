@@ -38,6 +38,15 @@ def test_every_package_has_a_row_that_says_what_it_is() -> None:
     assert [name for name in packages if rows.count(name) != 1] == []
 
 
+def test_findings_of_a_scenario_are_those_that_need_simulated_machines_or_a_run() -> None:
+    """Others stand in the lowest room that knows what they need (ADR 0023)."""
+    known = rooms.modules(REPOSITORY / "src")
+    findings = {one for one in known if one.startswith("tonnage.simulation.findings.")}
+    needed = {name: {rooms.room(one) for one in rooms.imports_of(name, known) - findings} for name in findings}
+    assert len(needed) > 3
+    assert [name for name, of in needed.items() if not of & {"machines", "simulation"}] == []
+
+
 @pytest.mark.parametrize(
     ("graph", "expected"),
     [

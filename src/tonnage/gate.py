@@ -70,7 +70,8 @@ def _pod(state: State, pod: Ref) -> Stale | None:
 
 def _evict(fleet: Fleet, pod: Ref) -> Refused | None:
     spec = fleet.pod(fleet.pod_by_key[pod.namespace, pod.name]).spec
-    return Refused(f"{pod} belongs to its node: it would come back", UNABLE) if spec.daemon else None
+    why = f"{pod} is a DaemonSet's or a static pod: it would be recreated on its node"
+    return Refused(why, UNABLE) if spec.daemon else None
 
 
 def _node(fleet: Fleet, node: Ref) -> Stale | None:
@@ -92,7 +93,7 @@ def _bind(state: State, decision: Bind) -> Stale | None:
     shape = fleet.classes.shapes[fleet.pod_class(pod_row).shape]
     cordoned = refusal(shape, fleet.node(node), schedulable=bool(fleet.schedulable[node])) == UNSCHEDULABLE
     if cordoned or fleet.node(node).leaving:
-        return Stale(f"node {decision.node.name} takes no pods any more")
+        return Stale(f"node {decision.node.name} is cordoned, not Ready or terminating")
     return None
 
 
@@ -111,7 +112,7 @@ def _disrupt(fleet: Fleet, decision: Disrupt) -> Stale | None:
         return gone
     node = fleet.node(fleet.node_by_name[decision.node.name])
     if not node.initialized or node.leaving:
-        return Stale(f"node {decision.node.name} is not initialised, or is leaving")
+        return Stale(f"node {decision.node.name} is not initialized, or is terminating")
     kept = node.do_not_disrupt and not decision.expired
     return Stale(f"node {decision.node.name} must not be disrupted") if kept else None
 
@@ -123,7 +124,7 @@ def _return(fleet: Fleet, decision: Return) -> Stale | None:
     if decision.drained:
         return None if fleet.node(row).leaving else Stale(f"node {decision.node.name} is not being drained")
     if not fleet.node(row).initialized or fleet.workload_pods(row):
-        return Stale(f"node {decision.node.name} is not empty and initialised")
+        return Stale(f"node {decision.node.name} is not empty and initialized")
     return None
 
 
@@ -133,7 +134,7 @@ def _relayout(state: State, decision: Relayout) -> Stale | Refused | None:
         return gone
     row = fleet.node_by_name[name]
     if not fleet.node(row).initialized or fleet.node(row).leaving:
-        return Stale(f"node {name} is not initialised, or is leaving")
+        return Stale(f"node {name} is not initialized, or is terminating")
     if (name, device) in state.relayouts():
         return Stale(f"the MIG layout of GPU {device} on {name} is being changed already")
     if (why := state.fixed().get((name, device))) is not None:

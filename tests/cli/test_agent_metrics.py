@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from http.client import HTTPConnection
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tonnage.cli import terminal
+from tonnage.cli import agent_metrics, terminal
 from tonnage.cli.agent import agent
 from tonnage.errors import InputError
 from tonnage.node.devices import DeviceEvent
@@ -59,7 +60,7 @@ def test_a_kubelet_that_does_not_answer_costs_the_labels_of_pods_alone(tmp_path:
 def test_who_scrapes_gets_metrics_or_says_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     got: list[tuple[str, int, bytes]] = []
-    state = tmp_path / "state.json"
+    state, away = tmp_path / "state.json", tmp_path / "away.json"
     looked = SimulatedMachine.events
 
     def ask(method: str, path: str) -> None:
@@ -71,21 +72,46 @@ def test_who_scrapes_gets_metrics_or_says_why_not(tmp_path: Path, monkeypatch: p
         client.close()
 
     def scraped(machine: SimulatedMachine, timeout_s: float) -> Sequence[DeviceEvent]:
-        if got:
-            raise KeyboardInterrupt
-        for path in ("/metrics", "/metrics?collect[]=x", "/health", "/nothing"):
-            ask("GET", path)
-        ask("HEAD", "/metrics")
-        state.rename(tmp_path / "away.json")
+        assert timeout_s <= 0.1, "what the driver reports is asked for no less often than the cards are read"
+        time.sleep(0.1)  # the next reading is due
+        if state.exists() and not got:
+            for path in ("/metrics", "/metrics?collect[]=x", "/health", "/nothing"):
+                ask("GET", path)
+            ask("HEAD", "/metrics")
+            found = looked(machine, 0)
+            state.rename(away)
+            return found
         ask("GET", "/metrics")
-        (tmp_path / "away.json").rename(state)
+        if state.exists():
+            raise KeyboardInterrupt
+        away.rename(state)
         return looked(machine, 0)
 
     monkeypatch.setattr(SimulatedMachine, "events", scraped)
     monkeypatch.setattr(terminal, "echo", lambda line, **_: said.append(str(line)))
-    _run("--listen", "127.0.0.1:0", "--state", str(state))
-    assert [status for _, status, _ in got] == [200, 200, 200, 404, 200, 503]
-    assert all(b"DCGM_FI_DEV_GPU_TEMP" in body for _, _, body in got[:2])
+    _run("--listen", "127.0.0.1:0", "--state", str(state), "--interval", "0.1")
+    assert [status for _, status, _ in got] == [200, 200, 200, 404, 200, 503, 200]
+    assert all(b"DCGM_FI_DEV_GPU_TEMP" in body for _, _, body in (*got[:2], got[-1]))
     assert (got[2][2], got[4][2]) == (b"ok\n", b"")
     assert b"state.json: cannot be read" in got[5][2]
     assert said[-1].startswith(f"warning: {state}: cannot be read")
+
+
+def test_a_reading_is_kept_for_its_interval_and_refused_when_the_driver_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    texts = iter(["first", "second", "third"])
+    reading = agent_metrics._Reading(lambda: next(texts), 5.0)
+    assert reading.body() == (b"", "the cards have not been read yet")
+    reading.renew()
+    now[0] += 4.9
+    reading.renew()
+    assert reading.body() == (b"first", "")
+    reading.renew(at_once=True)
+    assert reading.body() == (b"second", "")
+    now[0] += 5.0
+    reading.renew()
+    now[0] += 25.0
+    assert reading.body() == (b"third", "")
+    now[0] += 0.1
+    assert reading.body() == (b"", "the cards were read 25 s ago: the driver does not answer")

@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from cli_builders import make_scenario, replace, tonnage
 
-from tonnage.cli import COMMANDS, runs
+from tonnage.cli import COMMANDS, runs, up
 from tonnage.errors import InputError
 
 
@@ -182,4 +183,35 @@ def test_a_reader_that_goes_away_causes_no_complaint(tmp_path: Path) -> None:
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=20) == 1
+    assert process.wait(timeout=20) == 141
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [('test "$KUBECONFIG" = /tmp/of-up.yaml', 0), ("exit 3", 3), ("kill -TERM $$", 143)]
+)
+def test_up_ends_as_the_command_that_it_runs_does(script: str, code: int) -> None:
+    with _interrupts_as_before():
+        assert up.play_child(["sh", "-c", script], Path("/tmp/of-up.yaml"), threading.Event(), None) == code
+
+
+def test_a_command_of_up_ends_when_up_has_to() -> None:
+    stop = threading.Event()
+    stop.set()
+    with _interrupts_as_before():
+        assert up.play_child(["sleep", "600"], None, stop, None) == 128 + signal.SIGTERM
+        assert up.play_child(["sleep", "600"], None, threading.Event(), 0.05) == 128 + signal.SIGTERM
+
+
+def test_what_follows_the_dashes_is_not_the_scenario(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ran = tonnage(capfd, "up", make_scenario(tmp_path), "--", "no-such-program", "--speed")
+    assert (ran.code, ran.err.splitlines()) == (
+        2,
+        ["error: --: no such program: no-such-program (name one to run, such as bash)"],
+    )
+
+
+@contextmanager
+def _interrupts_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)

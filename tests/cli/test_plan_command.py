@@ -95,6 +95,7 @@ def test_pods_without_a_place_and_why(tmp_path: Path, capfd: pytest.CaptureFixtu
         ({"schedulingGates": [{"name": "foo"}]}, "scheduling gate foo"),
     ],
 )
+@pytest.mark.report(516)
 def test_pods_that_cannot_run_have_no_place(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], stuck: dict[str, Any], said: str
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_deployment_of_a_cluster_is_planned_for_the_replicas_that_it_lacks(
 
 
 @pytest.mark.parametrize(("minimum", "nodes", "left_out"), [(2, 3, 0), (3, 3, 0), (4, 0, 3)])
+@pytest.mark.report(513)
 def test_a_gang_needs_a_place_for_its_minimum(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], minimum: int, nodes: int, left_out: int
 ) -> None:

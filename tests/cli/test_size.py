@@ -329,3 +329,57 @@ def test_a_region_has_its_own_prices(capfd: pytest.CaptureFixture[str], region: 
 def test_of_a_region_without_prices_it_says_of_which_there_are_some(capfd: pytest.CaptureFixture[str]) -> None:
     ran = tonnage(capfd, "size", "Llama-3.1-8B", "--region", "eu-west-1")
     assert (ran.code, "us-east-1, us-gov-east-1, us-gov-west-1" in ran.err) == (2, True)
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat}
+spec:
+  selector: {matchLabels: {app: chat}}
+  template:
+    metadata: {labels: {app: chat}}
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-L40S}
+      containers:
+        - name: vllm
+          image: IMAGE
+          ARGS
+          resources: {limits: {nvidia.com/gpu: 2}}
+"""
+VLLM_ARGS = "args: [--model=Qwen/Qwen3-8B, --max-model-len=8192, --tensor-parallel-size=2, --quantization=fp8]"
+SGLANG_ARGS = "command: [python3, -m, sglang.launch_server, --model-path, Qwen/Qwen3-8B, --tp-size, '2']"
+
+
+def deployment(image: str, arguments: str) -> str:
+    return DEPLOYMENT.replace("IMAGE", image).replace("ARGS", arguments)
+
+
+@pytest.mark.parametrize(
+    ("image", "arguments", "more"),
+    [
+        ("vllm/vllm-openai:v0.10.0", VLLM_ARGS, ("--context", "8192", "--precision", "fp8")),
+        ("lmsysorg/sglang:v0.5.5", SGLANG_ARGS, ("--system", "sglang")),
+    ],
+)
+def test_a_deployment_is_sized_as_its_options_would_be(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], image: str, arguments: str, more: tuple[str, ...]
+) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(deployment(image, arguments))
+    said = document(capfd, "Qwen/Qwen3-8B", "--gpu", "l40s", "--tensor-parallel", "2", *more)
+    found = document(capfd, file)
+    assert found.pop("notes")[0].startswith("Deployment/chat: Qwen/Qwen3-8B") and said.pop("notes") == []
+    assert found == said
+    wider = document(capfd, file, "--tensor-parallel", "1")  # what is typed wins
+    assert {option["tensor_parallel"] for option in wider["options"]} == {1}
+
+
+def test_manifests_with_several_engines_ask_for_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    one = deployment("vllm/vllm-openai:v0.10.0", VLLM_ARGS)
+    (tmp_path / "all.yaml").write_text(one + "---\n" + one.replace("name: chat", "name: code", 1))
+    ran = tonnage(capfd, "size", tmp_path)
+    assert ran.code == 2 and "Deployment/chat, Deployment/code (name one with --workload)" in ran.err
+    assert size(capfd, tmp_path, "--workload", "code").startswith("Qwen/Qwen3-8B")
+    ran = tonnage(capfd, "size", tmp_path, "--workload", "talk")
+    assert ran.code == 2 and "no engine of talk (there are Deployment/chat, Deployment/code)" in ran.err

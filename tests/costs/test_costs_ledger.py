@@ -98,6 +98,7 @@ def test_a_gpu_held_without_an_engine_step_is_idle_in_allocation() -> None:
     assert ledger.settle(NS_PER_HOUR).lines[1] == CostLine("notebook", 0, DOLLAR, 0)
 
 
+@pytest.mark.report(522)
 def test_a_mig_slice_costs_its_fraction_of_the_gpu() -> None:
     ledger = ledger_with_node(price=7 * DOLLAR, capacity=gpus(1))
     ledger.allocate("n", "small", gpus(Fraction(1, 7)), 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders import GPU, pod
-from tonnage.fleet.asks import NOTHING, Ask, Kind
+from tonnage.fleet.asks import NOTHING, Ask, Kind, worth
 from tonnage.fleet.state import Fleet
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -54,6 +54,24 @@ def test_a_fraction_may_be_of_several_devices() -> None:
 
 def test_memory_is_asked_for_in_mib() -> None:
     assert ask(gpu_memory="2000") == Ask(Kind.MEMORY, GPU, 1, mib=2000)
+
+
+@pytest.mark.parametrize(
+    ("asked", "milli"),
+    [
+        (ask(gpus=2), 2000),
+        (ask(gpu_fraction="0.5", gpu_fraction_num_devices="3"), 1500),
+        (ask(gpu_memory="20000"), 250),
+        (ask(gpu_memory="90000"), 1000),
+        (ask(resources={GPU: "2", "nvidia.com/gpumem-percentage": "30"}), 600),
+        (ask(resources={"nvidia.com/gpucores": "50", "nvidia.com/gpumem": "8000"}), 500),
+        (ask(resources={"nvidia.com/mig-3g.40gb": "2"}), 856),
+        (ask(resources={"nvidia.com/mig-1g.6gb": "1", GPU: "1"}), 1250),
+        (ask(), 0),
+    ],
+)
+def test_what_an_ask_is_worth_is_the_same_on_every_node(asked: Ask, milli: int) -> None:
+    assert worth(asked, 80000) == milli
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -12,6 +12,7 @@ from random_queues import check_no_policy_seats_more, random_queue
 def test_no_other_policy_seats_more_of_a_random_queue() -> None:
     for seed in seeds():
         try:
-            check_no_policy_seats_more(random_queue(seed, rules=seed % 3 == 1, priorities=seed % 3 == 2))
+            kinds = {"rules": seed % 4 == 1, "priorities": seed % 4 == 2, "memory": seed % 4 == 3}
+            check_no_policy_seats_more(random_queue(seed, **kinds))
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error

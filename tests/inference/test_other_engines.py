@@ -182,6 +182,7 @@ def test_metrics_have_the_names_of_the_engine() -> None:
     assert [one.name for one in of_kind(samples, "sglang")] == [
         "sglang:num_running_reqs",
         "sglang:time_to_first_token_seconds_bucket",
+        "sglang:prompt_tokens_total",
     ]
     assert next(one.name for one in of_kind(samples, "tensorrt-llm")) == "trtllm_num_requests_running"
     assert list(of_kind(samples, "vllm")) == samples

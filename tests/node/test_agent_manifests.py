@@ -12,8 +12,15 @@ from tonnage.cli.agent import agent
 from tonnage.cli.render import render
 from tonnage.errors import InputError
 from tonnage.facts import operands as facts
-from tonnage.node.agent_manifests import expressions, manifests, node_sets, operator_values, rules_of
-from tonnage.objects.gpu_operator import ClusterPolicySpec
+from tonnage.node.agent_manifests import (
+    CONFIG_FOLDER,
+    expressions,
+    manifests,
+    node_sets,
+    operator_values,
+    rules_of,
+)
+from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
 AUTO = {"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "a"}
 KARPENTER = {"karpenter.sh/nodepool": "gpu"}
@@ -75,6 +82,26 @@ def test_every_node_is_selected_by_its_own_set_alone() -> None:
     for name, labels in NODES.items():
         chosen = [one for one in sets if all(_matches(e, labels) for e in expressions(one))]
         assert [name in one.nodes for one in chosen] == [True], name
+
+
+def test_the_device_plugin_follows_the_label_where_the_clusterpolicy_names_configurations() -> None:
+    config = ConfigMapChoice(name="plugin-configs", default="shared")
+    made = manifests(node_sets(None, NODES), namespace="n", image="i", config=config)
+    for name, daemon_set in _of("DaemonSet", made).items():
+        spec = daemon_set["spec"]["template"]["spec"]
+        plugins = [one for one in spec["containers"] if one["name"] == "device-plugin"]
+        mounted = [one for one in spec["volumes"] if "configMap" in one]
+        role = _of("ClusterRole", made)[name]
+        (nodes,) = (set(rule["verbs"]) for rule in role["rules"] if rule["resources"] == ["nodes"])
+        if not plugins:
+            assert not mounted
+            assert not nodes & {"list", "watch"}
+            continue
+        assert [one["configMap"]["name"] for one in mounted] == ["plugin-configs"]
+        assert nodes >= {"list", "watch"}, "it hears of its node"
+        said = " ".join(plugins[0]["args"])
+        assert f"--config {CONFIG_FOLDER} --default-config shared" in said
+        assert CONFIG_FOLDER in [one["mountPath"] for one in plugins[0]["volumeMounts"]]
 
 
 @pytest.mark.parametrize("part", sorted(facts.parts()))

@@ -213,7 +213,7 @@ spec:
     ("old", "new", "expected"),
     [
         ("role: r", "instanceProfile: r", []),
-        ("role: r", "role: ''", ["5:spec.role: expected either role or instanceProfile (set exactly one of them)"]),
+        ("role: r", "role: ''", ['5:spec.role: "": expected a name (leave it out or name one)']),
         ("role: r", "{role: r, instanceProfile: p}", None),
         (
             "[{alias: al2023@latest}]",
@@ -258,3 +258,66 @@ def test_node_classes_that_the_api_server_refuses(old: str, new: str, expected: 
     found = [one.removeprefix("x.yaml:") for one in refusals(NODE_CLASS.replace(old, new))]
     assert len(found) == len(expected)
     assert all(any(one.startswith(start) for one in found) for start in expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("role: r", "role: r\n  amiFamily: AL2", '6:spec.amiFamily: "AL2": expected AL2023 or Custom'),
+        ("{tags: {a: b}}", "{}", "the term selects nothing"),
+        ("{tags: {a: b}}", "{tags: {a: ''}}", "a tag without a key or a value"),
+        ("{tags: {a: b}}", "{id: subnet-1, tags: {a: b}}", "an id is combined with other fields"),
+        ("role: r", "role: r\n  tags: {'eks:eks-cluster-name': x}", "expected a tag that Karpenter and EKS do not set"),
+        (
+            "role: r",
+            "role: r\n  kubelet: {kubeReserved: {gpu: 1}}",
+            "expected one of cpu, memory, ephemeral-storage, pid",
+        ),
+        (
+            "role: r",
+            "role: r\n  kubelet: {evictionSoft: {memory.available: 5%}}",
+            "evictionSoftGracePeriod does not have",
+        ),
+        ("role: r", "role: r\n  metadataOptions: {httpPutResponseHopLimit: 65}", "65: expected 1 to 64"),
+        ("role: r", "role: r\n  placementGroupSelector: {}", "expected either name or id"),
+        ("role: r", "role: r\n  connectionTracking: {udpTimeout: 29}", "29: expected 30 to 60"),
+        (
+            "role: r",
+            "role: r\n  networkInterfaces: [{networkCardIndex: 0, deviceIndex: 1, interfaceType: interface}]",
+            "no primary interface",
+        ),
+        ("role: r", "role: r\n  blockDeviceMappings: [{ebs: {}}]", "neither volumeSize nor snapshotID"),
+        ("role: r", "role: r\n  blockDeviceMappings: [{ebs: {volumeSize: 100Mi}}]", "expected 1Gi to 58Ti"),
+    ],
+)
+def test_more_that_the_api_server_refuses_of_node_classes(old: str, new: str, said: str) -> None:
+    found = refusals(NODE_CLASS.replace(old, new, 1))
+    assert [one for one in found if said in one], found
+
+
+OVERLAY = """\
+apiVersion: karpenter.sh/v1alpha1
+kind: NodeOverlay
+metadata: {name: o}
+spec:
+  requirements: [{key: karpenter.sh/nodepool, operator: In, values: [gpu]}]
+  price: "1.25"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('price: "1.25"', 'priceAdjustment: "-15%"', ""),
+        ('price: "1.25"', 'price: "1"\n  priceAdjustment: "+1"', "7:spec.priceAdjustment: price is given too"),
+        ('"1.25"', '"-1"', '6:spec.price: "-1": expected an amount'),
+        ('price: "1.25"', 'priceAdjustment: "-101%"', '"-101%": expected e.g. "+0.5"'),
+        ('price: "1.25"', "capacity: {cpu: 4}", "expected an extended resource"),
+        ('price: "1.25"', "weight: 10001", "10001: expected 1 to 10000"),
+        ("operator: In, values: [gpu]", "operator: NotIn", "NotIn needs at least one value"),
+        ("karpenter.sh/nodepool", "karpenter.sh/custom", "a label that Karpenter does not keep for itself"),
+    ],
+)
+def test_node_overlays_that_the_api_server_refuses(old: str, new: str, said: str) -> None:
+    found = refusals(OVERLAY.replace(old, new))
+    assert [one for one in found if said in one] if said else not found, found

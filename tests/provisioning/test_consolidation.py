@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 import msgspec
 import pytest
-from provisioning_builders import ZONE, catalogue, instance, node_pool, shape
+from provisioning_builders import ZONE, catalogue, instance, node_pool, on_demand, shape
 
+from tonnage.control.nodes import Pools
+from tonnage.control.policy import Policy
 from tonnage.decisions import Ref
 from tonnage.objects import core
 from tonnage.provisioning.candidates import MovablePod, RunningNode, blocker, eviction_cost, protected
@@ -328,3 +331,12 @@ def test_of_nodepools_the_one_whose_node_is_dearest_for_its_disruption_has_the_f
     command = disrupt(nodes, (), pools, MARKET, NOW)
     assert command is not None
     assert (command.method, names(command), command.launches) == ("single-node", [f"n-{goes}"], ())
+
+
+def test_the_gate_of_spot_to_spot_comes_from_the_policy() -> None:
+    pools = Pools()
+    for chosen in (True, False):
+        policy = Policy(spot_to_spot=chosen)
+        loop = policy.node_loops(on_demand([(instance("a.one"), 10)]), lambda: pools)[1]
+        assert isinstance(loop.decide, MethodType)
+        assert loop.decide.__self__.gates.spot_to_spot_consolidation is chosen

@@ -456,6 +456,7 @@ def test_constraints_that_are_not_weighed_are_counted() -> None:
     assert result.unplanned == {"topologySpreadConstraints": 2}
 
 
+@pytest.mark.report(514)
 def test_twenty_thousand_pods_plan_in_seconds(aws: Catalogue) -> None:
     """A regression bound, not a benchmark: a plan that looks at every claim for every pod takes minutes."""
     mix = [

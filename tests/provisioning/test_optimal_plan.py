@@ -60,6 +60,7 @@ def planned(
     return checked(found, waiting, nodes or [], pools, world, daemon_sets=daemons, gangs=gangs, bound=bound)
 
 
+@pytest.mark.report(507)
 def test_many_small_nodes_where_karpenter_fills_a_large_one() -> None:
     waiting = pods(8, shape(3, 12, 1))
     found = planned(waiting, [node_pool()])
@@ -111,6 +112,7 @@ def test_a_nodepool_of_lower_weight_is_used_only_where_karpenter_has_to() -> Non
     assert len(found.plan.waits) == 0
 
 
+@pytest.mark.report(509)
 def test_pods_stay_in_their_zone_and_spot_is_taken_where_it_is_cheaper() -> None:
     offers = {
         (one.name, zone, kind): amount - (700_000 if kind == SPOT else 0) + (50_000 if zone.endswith("b") else 0)
@@ -140,6 +142,7 @@ def test_nodes_that_are_there_are_given_the_pods_that_cost_most_elsewhere() -> N
     assert [one.pod.name for one in found.plan.nominations] == ["gpu-00000"]
 
 
+@pytest.mark.report(512)
 def test_a_gang_is_planned_all_or_none() -> None:
     waiting = [*pods(4, shape(3, 12, 1), "gang"), *pods(1, shape(2, 12, 1), "alone")]
     gangs = {"default/train": tuple(pod.ref for pod in waiting[:4])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from provisioning_builders import GPU, instance, node_pool, on_demand
 
@@ -16,7 +17,7 @@ from tonnage.decisions import Alternative, Launch, Ref, Wait
 from tonnage.facts import instances
 from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
-from tonnage.objects import karpenter
+from tonnage.objects import core, karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.node_groups import NodeGroup, sizes
@@ -188,6 +189,7 @@ def test_memory_and_cores_of_hami_are_counted_apart() -> None:
 # ---- replicas and MIG ----
 
 
+@pytest.mark.report(501)
 def test_a_node_pool_whose_label_says_replicas_offers_so_many_of_each_device() -> None:
     sliced = pool("g5.xlarge", labels={"nvidia.com/gpu.replicas": "4"})
     planned = plan([pod(f"p{i}", 0.1, 0.1, 1) for i in range(5)], sliced)
@@ -196,6 +198,34 @@ def test_a_node_pool_whose_label_says_replicas_offers_so_many_of_each_device() -
     assert planned.launches[0].requests[GPU] == 1  # all that Karpenter and a node group's machines can be asked for
     (wait,) = plan([share("p", "0.5")], sliced).waits
     assert "0.5 of a device" in wait.reason.alternatives[0].why
+
+
+@pytest.mark.report(502)
+def test_time_sliced_pods_get_the_cheapest_nodes_that_hold_them_and_no_more() -> None:
+    types = on_demand([(gpus_of("g.one", 1), 100), (gpus_of("g.four", 4), 390)])
+    sliced = node_pool(labels={"nvidia.com/gpu.replicas": "4"})
+    few = plan([pod(f"p{i}", 0.1, 0.1, 1) for i in range(4)], sliced, catalogue=types)
+    assert [(one.instance_type, len(one.pods)) for one in few.launches] == [("g.one", 4)]
+    many = plan([pod(f"p{i}", 0.1, 0.1, 1) for i in range(16)], sliced, catalogue=types)
+    assert [(one.instance_type, len(one.pods)) for one in many.launches] == [("g.four", 16)]
+
+
+@pytest.mark.report(503)
+def test_replicas_of_several_containers_of_a_pod_are_summed_and_compared_with_replicas() -> None:
+    written = {"resources": {"limits": {GPU: "1"}}}
+    two = core.PodSpec(containers=[msgspec.convert({"name": name, **written}, core.Container) for name in "ab"])
+    asks = [PendingPod(Ref("Pod", f"p{i}", "default", f"p{i}"), PodShape.of(two)) for i in range(2)]
+    planned = planner.plan(asks, [], [pool("g5.xlarge", labels={"nvidia.com/gpu.replicas": "4"})], Catalogue.load())
+    assert [(one.instance_type, one.requests[GPU]) for one in planned.launches] == [("g5.xlarge", 1)]
+    assert len(planned.launches[0].pods) == 2
+
+
+@pytest.mark.report(504)
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_node_pool_of_larger_types_takes_pods_for_fewer_gpus(gpus: int) -> None:
+    types = on_demand([(gpus_of("g.two", 2), 200), (gpus_of("g.four", 4), 390), (gpus_of("g.eight", 8), 800)])
+    planned = plan([pod("p", 1, 1, gpus)], node_pool(), catalogue=types)
+    assert [one.instance_type for one in planned.launches] == ["g.two" if gpus == 1 else "g.four"]
 
 
 def test_a_pod_gets_one_replica_only_where_the_device_plugin_gives_one() -> None:

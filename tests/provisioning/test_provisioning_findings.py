@@ -99,6 +99,7 @@ def test_on_demand_pools_need_no_variety(aws: Catalogue) -> None:
     assert analyse(pool, aws) == []
 
 
+@pytest.mark.report(505)
 def test_a_gpu_count_above_zero_drops_fractional_gpus(aws: Catalogue) -> None:
     pool = node_pool("p", (GPU_COUNT, "Gt", ["0"]), (CAPACITY, "In", ["on-demand"]))
     (found,) = analyse(pool, aws)

@@ -39,6 +39,7 @@ def test_eight_nodes_give_way_to_one_that_is_cheaper() -> None:
     assert (found.before, found.after, found.bound) == (8_000_000, 6_000_000, 6_000_000)
 
 
+@pytest.mark.report(506)
 def test_one_node_gives_way_to_several() -> None:
     big = occupied("big", pods(3, shape(3, 12, 1)), 6_000_000, cpu=50, memory_gib=200, gpus=5)
     found = replan([big], [], [], [POOL], WORLD)
@@ -68,6 +69,7 @@ def test_an_empty_node_goes_back_and_one_that_is_used_does_not() -> None:
     assert found.after == 1_000_000
 
 
+@pytest.mark.report(510)
 def test_equal_prices_move_nothing() -> None:
     found = replan(smalls(3), [], [], [POOL], WORLD, micro_usd_per_move=1)
     assert (found.returned, found.moves, found.after) == ((), 0, 3_000_000)
@@ -78,3 +80,28 @@ def test_pods_that_patterns_do_not_express_keep_their_node() -> None:
     bound = [occupied(f"s{n}", pods(1, spread, f"s{n}"), 1_000_000) for n in range(8)]
     found = replan(bound, [], [], [POOL], WORLD)
     assert (found.returned, found.after, found.bound) == ((), 8_000_000, 8_000_000)
+
+
+@pytest.mark.report(508)
+def test_nodes_for_cpu_and_nodes_for_memory_give_way_to_both_kinds_at_once() -> None:
+    plain = instance("m.large", cpu=8, memory_gib=32)
+    much_cpu, much_memory = instance("c.large", cpu=8, memory_gib=16), instance("r.large", cpu=8, memory_gib=64)
+    world = on_demand({plain: 400_000, much_cpu: 340_000, much_memory: 420_000})
+    pool = node_pool()
+    computing, caching = pods(4, shape(3.9, 1.5), "c"), pods(4, shape(0.2, 15), "r")
+    mixed = [
+        occupied(f"n{at}", [computing[at], caching[at]], 400_000, cpu=3.9, memory_gib=15.5) for at in range(4)
+    ]  # each holds one of both, and neither kind alone fills such a node
+    found = replan(mixed, [], [], [pool], world)
+    assert len(found.returned) == 4
+    assert sorted(one.instance_type for one in found.plan.launches) == ["c.large", "c.large", "r.large"]
+    assert (found.before, found.after) == (1_600_000, 1_100_000)
+
+
+@pytest.mark.report(511)
+def test_pods_that_wait_and_pods_that_may_move_are_planned_together() -> None:
+    found = replan(smalls(6), pods(2, shape(3, 12, 1), "new"), [], [POOL], WORLD)
+    assert len(found.returned) == 6, "one large node takes all eight"
+    assert [one.instance_type for one in found.plan.launches] == ["g.large"]
+    assert (found.before, found.after) == (6_000_000, 6_000_000)
+    assert {pod.name for pod in found.plan.launches[0].pods} >= {"new-00000", "new-00001"}

@@ -56,6 +56,7 @@ def test_numbered_pods_that_keep_each_other_off_a_host_hold_one_each() -> None:
     assert held(found)["default/g", HOSTNAME] == (3, 1)
 
 
+@pytest.mark.report(210)
 def test_numbered_pods_with_one_host_port_hold_one_each() -> None:
     ports = {"containers": [{"name": "main", "ports": [{"containerPort": 22, "hostPort": 22}]}]}
     made = fleet(node("a"), node("b"), pods=numbered(3, 0, **ports))

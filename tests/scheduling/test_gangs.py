@@ -54,7 +54,7 @@ def test_two_gangs_that_fit_one_at_a_time_do_not_hold_each_others_room() -> None
 def test_a_gang_waits_until_enough_of_its_pods_are_there() -> None:
     made = fleet(node("a", gpus=8), pods=members(3))
     assert placed(made, gang(4)) == {}
-    assert why(made, gang(4)) == "gang default/g waits for its pods: 3 of 4 are there"
+    assert why(made, gang(4)) == "gang default/g waits for its pods: 3 of 4 exist"
 
 
 def test_a_pod_behind_a_gate_is_not_there_yet() -> None:
@@ -90,9 +90,7 @@ def test_planning_changes_nothing() -> None:
 def test_pods_beyond_the_minimum_follow_one_by_one() -> None:
     made = fleet(node("a", gpus=3), pods=members(5))
     assert len(placed(made, gang(2))) == 3
-    assert why(made, gang(2)) == (
-        "gang default/g has its minimum; there is no room for more of it where it may be placed"
-    )
+    assert why(made, gang(2)) == ("gang default/g has its minimum; no feasible node has room for more of its pods")
 
 
 def test_a_gang_that_runs_grows_inside_the_domain_that_it_requires() -> None:
@@ -306,7 +304,7 @@ def test_a_search_that_is_cut_short_says_so_and_not_that_there_is_no_place() -> 
     short = plan(fleet(*nodes, pods=pods), known, budget=1)
     assert isinstance(short, NoPlan)
     assert short.unknown
-    assert short.reason.verdict.endswith("the search was cut short")
+    assert short.reason.verdict.endswith("before the search reached its budget")
     never = plan(fleet(*nodes[:1], pods=pods), known, budget=1)
     assert isinstance(never, NoPlan)
     assert not never.unknown

@@ -242,6 +242,10 @@ def test_nor_with_rules_about_others_or_from_the_highest_priority_down() -> None
         check_no_policy_seats_more(random_queue(seed, priorities=True))
 
 
+def test_nor_where_memory_is_asked_for_of_gpus_of_two_sizes() -> None:
+    check_no_policy_seats_more(random_queue(16, memory=True))
+
+
 def mixed(name: str, **kinds: int) -> list[PodSpec]:
     """Pods of this many GPUs each (``g4=2``: two of four GPUs), in this order."""
     sizes = [int(kind[1:]) for kind, count in kinds.items() for _ in range(count)]

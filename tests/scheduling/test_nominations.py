@@ -258,4 +258,4 @@ def test_racks_of_one_name_in_two_zones_are_compared_as_two() -> None:
 def test_a_waiting_pod_says_why_when_only_pods_to_come_would_let_it_in() -> None:
     made = waiting_for_lead(pod("fol", cpu=0.1, memory_gib=0.1, affinity=near_to(affinity_term(ZONE, app="lead"))))
     (why,) = (one.reason.verdict for one in made.decide() if isinstance(one, Wait) and one.pod.name == "fol")
-    assert why == "its pod affinity or topology spread needs pods that are not there yet"
+    assert why == "its pod affinity or topology spread needs pods that are not scheduled yet"

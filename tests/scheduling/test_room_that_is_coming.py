@@ -111,7 +111,8 @@ def test_a_decision_that_is_made_twice_is_the_same() -> None:
     cache = place.Cache(made.fleet)
     first = place.decide(made.snapshot, cache=cache)
     assert place.decide(made.snapshot, cache=cache) == first
-    made.fleet.pending = dict(reversed(made.fleet.pending.items()))
+    for row in sorted(made.fleet.pending, reverse=True):
+        made.fleet.pending[row] = made.fleet.pending.pop(row)
     assert place.decide(made.snapshot, cache=cache) == first
 
 

@@ -84,6 +84,7 @@ def test_ports_meet_by_number_protocol_and_address(one: dict[str, Any], other: d
     assert (found["p2"] == "a") is together
 
 
+@pytest.mark.report(210)
 def test_container_ports_are_the_nodes_own_in_its_network() -> None:
     made = fleet("x")
     for name in ("p1", "p2"):

@@ -234,7 +234,7 @@ class Run:
             self.decide(
                 t, "provisioner", "Launch", f"NodeClaim {name}",
                 f"launch g6e.12xlarge (on-demand) as {name} for {pending} pods",
-                "cheapest offering that holds all pending pods",
+                "cheapest offering that fits all pending pods",
                 [("pods", pending), ("price_usd_per_hour", 10.49264), ("usd_per_pod_hour", 10.49264 / pending)],
                 [
                     ("g6e.48xlarge", "holds them too, but costs 2.9 times as much", 30.13118),

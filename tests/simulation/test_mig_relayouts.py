@@ -123,7 +123,7 @@ def test_a_pod_that_takes_an_instance_that_was_to_go_turns_the_change_back() -> 
     cluster.assign(pod, cluster.nodes["a"])
     run_until(cluster, second(cluster) + 100)
     assert layout(cluster) == HALVES
-    assert events(cluster, "RelayoutTurnedBack") == ["GPU 0: 3g.40gb at 4 came into use"]
+    assert events(cluster, "RelayoutRolledBack") == ["GPU 0: 3g.40gb at 4 is in use now"]
     assert cluster.fleet.pod(pod.row).node == 0
 
 
@@ -176,7 +176,7 @@ def _leaving(cluster: SimulatedCluster) -> None:
 STALE: dict[str, tuple[Callable[[SimulatedCluster], None], dict[str, Any], str]] = {
     "of a node that is gone": (_lost, {}, "node a is gone"),
     "of a namesake of the node": (lambda c: None, {"node": Ref("Node", "a", uid="other")}, "node a is gone"),
-    "of a node that is leaving": (_leaving, {}, "leaving"),
+    "of a node that is leaving": (_leaving, {}, "terminating"),
     "of a GPU that is not there": (lambda c: None, {"device": 1}, "GPU 1 of a is not there"),
     "of a GPU that is repartitioned": (lambda c: None, {"before": HALVES}, "has layout 7 x 1g.10gb, not 2 x 3g.40gb"),
     "of a GPU that is not whole": (lambda c: None, {"before": None}, "has layout 7 x 1g.10gb, not whole"),

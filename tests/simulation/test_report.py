@@ -77,7 +77,7 @@ def test_the_file_loads_nothing(page: str) -> None:
 
 def test_every_section_is_there(page: str) -> None:
     assert [heading for heading in Scripts(page).headings if heading] == [
-        "Comparison", "Summary", "Training", "Replicas and nodes", "Latency", "Requests", "Fleet", "Cost", "Findings", "Decisions", "Events",
+        "Comparison", "Summary", "Training", "Replicas and nodes", "Latency", "Requests", "Fleet", "Pods", "Cost", "Findings", "Decisions", "Events",
     ]  # fmt: skip
 
 

@@ -14,13 +14,36 @@ import pytest
 from result_builder import build
 
 from tonnage.simulation.report import formats, render
-from tonnage.simulation.result import Result
+from tonnage.simulation.result import EventRecord, Result
 
 ASSETS = Path(formats.__file__).parent / "assets"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE = shutil.which("node")
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+
+WIDTHS = (390, 768, 1280, 2560)
+MEASURE = """
+document.getElementById('found').textContent = JSON.stringify(widths.map((width) => {
+  const page = document.getElementById('w' + width).contentDocument;
+  const clipped = (node) => {
+    for (let at = node.parentElement; at; at = at.parentElement)
+      if (getComputedStyle(at).overflowX !== 'visible') return true;
+    return false;
+  };
+  const outside = [...page.body.querySelectorAll('*')].filter((node) => {
+    const box = node.getBoundingClientRect();
+    return box.width && box.right > width + 1 && !clipped(node);
+  });
+  return { width, scrolls: page.documentElement.scrollWidth, ready: page.documentElement.dataset.ready,
+    error: page.documentElement.dataset.error, outside: outside.slice(0, 5).map((node) => node.outerHTML.slice(0, 80)) };
+}));
+"""
+
+
+def event(t_s: float, name: str, reason: str, message: str) -> EventRecord:
+    return EventRecord(t_s, name, "Normal", reason, message, 1)
 
 
 def dump(tmp_path: Path, page: str, fragment: str = "") -> str:
@@ -109,6 +132,52 @@ def test_a_run_in_which_nothing_happened_is_shown_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.peer
+@needs_chromium
+def test_pods_stand_on_their_nodes_and_waits_with_their_cause(tmp_path: Path) -> None:
+    result = build()
+    node = next(one for one in result.nodes if one.gpus)
+    result.events = [
+        event(0, "Pod a/first", "Scheduled", f"assigned to {node.name}"),
+        event(20, "Pod a/first", "Ready", "pod is Ready"),
+        event(60, "Pod a/first", "Killing", "pod is gone"),
+        event(30, "Pod a/late", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"),
+        event(60, "Pod a/late", "Scheduled", f"assigned to {node.name}"),
+        event(30, "Pod a/never", "FailedScheduling", "0/1 nodes are available: 1 had untolerated taint"),
+    ]
+    dom = dump(tmp_path, render([result]))
+    section = dom.partition('<section id="pods"')[2].partition("</section>")[0]
+    assert "data-error" not in root(dom) and section.count("pod-bar") == 1  # one follows the other on its GPU
+    assert 'title="a/first: starts, 0:00:00 to 0:00:20"' in section
+    assert 'title="a/first: Ready, 0:00:20 to 0:01:00"' in section
+    waits = re.findall(
+        r"<tr><th scope=.row.>(.*?)</th>.*?<td class=.num.>([^<]*)</td><td class=.cause.>(.*?)</td>", section
+    )
+    assert [(pod, cause.rpartition(": ")[2]) for pod, _, cause in waits] == [
+        ("a/never", "1 had untolerated taint"),
+        ("a/late", "1 Insufficient nvidia.com/gpu"),
+    ]
+    assert waits[1][1] == "30 s"
+
+
+@pytest.mark.peer
+@needs_chromium
+def test_nothing_overflows_at_the_widths_of_phones_and_large_screens(tmp_path: Path) -> None:
+    page = html.escape(render([build("keda+karpenter"), build("static")]), quote=True)
+    frames = "".join(
+        f'<iframe id="w{w}" style="width:{w}px;height:900px;border:0" srcdoc="{page}"></iframe>' for w in WIDTHS
+    )
+    script = f"<script>addEventListener('load', () => {{ const widths = {list(WIDTHS)}; {MEASURE} }})</script>"
+    dom = dump(tmp_path, f"<!doctype html><body>{frames}<pre id='found'></pre>{script}</body>")
+    found = re.search(r"<pre id=.found.>(.*?)</pre>", dom, re.S)
+    assert found is not None
+    measured = json.loads(html.unescape(found[1]))
+    assert [one["width"] for one in measured] == list(WIDTHS)
+    for one in measured:
+        assert one["ready"] == "true" and "error" not in one
+        assert one["scrolls"] <= one["width"] and one["outside"] == []
+
+
+@pytest.mark.peer
 @pytest.mark.skipif(NODE is None, reason="no node on this machine")
 def test_page_and_terminal_write_numbers_alike() -> None:
     values = [
@@ -142,3 +211,21 @@ def test_page_and_terminal_write_numbers_alike() -> None:
     ran = subprocess.run([str(NODE), "-e", script], capture_output=True, text=True, timeout=30, check=True)
     ours = [[write(value) for value in [*values, None]] for write in pairs.values()]
     assert json.loads(ran.stdout) == ours
+
+
+@pytest.mark.parametrize("theme", [":root", ":root.dark"])
+def test_text_is_readable_on_every_background(theme: str) -> None:
+    """WCAG 2.1, 1.4.3: a contrast of 4.5 for text."""
+    block = re.search(rf"^{re.escape(theme)} {{(.*?)^}}", (ASSETS / "base.css").read_text(), re.S | re.M)
+    assert block is not None
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block[1]))
+    for text_colour in ("text", "muted", "faint"):
+        for background in ("bg", "surface", "raised", "sunken"):
+            light, dark = sorted((luminance(colours[text_colour]), luminance(colours[background])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (text_colour, background)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

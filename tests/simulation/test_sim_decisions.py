@@ -113,7 +113,7 @@ def test_a_node_that_is_not_initialised_is_not_returned() -> None:
     cluster.apply(launch("n"))
     run_until(cluster, 60)
     outcome = cluster.apply(Return(Ref("Node", "n", uid="node-n"), WHY))
-    assert outcome == Stale("node n is not empty and initialised")
+    assert outcome == Stale("node n is not empty and initialized")
     assert cluster.nodes["n"].ended_ns is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -10,12 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from tonnage.errors import Where
+from tonnage.health.setting import Pods
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
+from tonnage.objects.templates import templates
 from tonnage.simulation import scenario
-from tonnage.simulation.findings.engines import unknown_modes
+from tonnage.simulation.findings.engines import too_few_gpus, unknown_modes
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import run
+from workload_manifests import objects
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kv-routing"
 SGLANG = """image: lmsysorg/sglang:v0.5.5-cu128
@@ -74,6 +78,40 @@ def test_a_flag_of_the_engine_changes_its_times(tmp_path: Path) -> None:
 def test_an_engine_that_its_gpu_cannot_hold_does_not_start(tmp_path: Path) -> None:
     (service,) = played(tmp_path, SGLANG, ", --mem-fraction-static=0.2").services
     assert (service.overall.met, service.generated_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "gpus", "needed"),
+    [
+        ("python3 -m sglang.launch_server", "--model-path=m/m --tp 2", 1, 2),
+        ("sglang serve", "--model-path=m/m --tp-size=2 --dp 2", 2, 4),
+        ("sglang serve", "--model-path=m/m --tp=8 --dp=4 --enable-dp-attention", 8, None),
+        ("sglang serve", "--model-path=m/m --tp=16 --nnodes=2 --node-rank=0", 8, None),
+        ("trtllm-serve", "m/m --tp_size 2 --pp_size 2", 2, 4),
+        ("trtllm-serve", "m/m --tp_size 2", 2, None),
+        ("trtllm-llmapi-launch trtllm-serve", "m/m --tp_size 16", 8, None),
+        ("trtllm-serve", "m/m --tp_size 2", 0, None),
+    ],
+)
+def test_more_ranks_than_gpus_are_a_finding(command: str, arguments: str, gpus: int, needed: int | None) -> None:
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    main = {
+        "name": "c",
+        "image": "x",
+        "command": command.split(),
+        "args": arguments.split(),
+        "resources": {"limits": limits},
+    }
+    (made,) = objects(json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}} | pod_of(main)))
+    pods = Pods(made, next(templates(made)))
+    found = list(too_few_gpus([pods]))
+    assert [one.rule for one in found] == ["gpus-below-parallelism"] * (needed is not None)
+    assert all(f"needs {needed} GPUs" in one.message and f"has {gpus}:" in one.message for one in found)
+    assert all(one.where.field == "spec.containers[0].resources.limits.nvidia.com/gpu" for one in found)
+
+
+def pod_of(container: dict[str, object]) -> dict[str, object]:
+    return {"spec": {"containers": [container]}}
 
 
 @pytest.mark.parametrize(("mode", "told"), [("strict", 0), ("fair", 0), ("Strict", 1), ("", 1)])

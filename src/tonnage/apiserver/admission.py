@@ -13,10 +13,11 @@ import msgspec
 
 from tonnage.apiserver.status import forbidden, not_found
 from tonnage.apiserver.store import Store
+from tonnage.facts.labels import STORAGE_CLASS
 from tonnage.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
 from tonnage.objects.api.refused import SYSTEM_CLASSES
 from tonnage.objects.storage import StorageClass
-from tonnage.workloads.volumes.book import CLASS_ANNOTATION, default_class
+from tonnage.workloads.volumes.book import default_class
 
 JsonObject: TypeAlias = dict[str, Any]
 PriorityClasses: TypeAlias = Callable[[str], JsonObject | None]
@@ -63,7 +64,7 @@ def set_storage_class(store: Store, claim: JsonObject) -> None:
 
     Source: kubernetes/kubernetes v1.36 plugin/pkg/admission/storage/storageclass/setdefault."""
     spec, annotations = claim.setdefault("spec", {}), claim["metadata"].get("annotations") or {}
-    if spec.get("storageClassName") is not None or CLASS_ANNOTATION in annotations:
+    if spec.get("storageClassName") is not None or STORAGE_CLASS in annotations:
         return
     known = (msgspec.convert(one.object, StorageClass, strict=False) for one in store.items(STORAGE_CLASSES)[0])
     default = default_class(known)

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from tonnage.apiserver import label_keys
 from tonnage.apiserver.status import forbidden
 from tonnage.apiserver.store import Store
 from tonnage.kube.resources import (
@@ -26,6 +25,7 @@ from tonnage.kube.resources import (
     Resource,
 )
 from tonnage.objects import core, quota
+from tonnage.objects.api import label_keys
 from tonnage.objects.base import KubeObject
 from tonnage.objects.needs import PodNeeds
 from tonnage.workloads.admission import limits, pod_security

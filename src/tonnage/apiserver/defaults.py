@@ -51,7 +51,9 @@ def invalid(resource: Resource, obj: JsonObject, old: JsonObject | None = None) 
     causes += custom.refused(resource, obj) if resource.custom else refused(resource.kind, obj)
     if old is None:
         return causes
-    return causes + (definitions.changed(obj, old) if resource == CRDS else updates.changed(resource.struct, obj, old))
+    if resource == CRDS:
+        return causes + definitions.changed(obj, old)
+    return causes + updates.changed(resource.struct or ("" if resource.custom else resource.kind), obj, old)
 
 
 def warnings(resource: Resource, obj: JsonObject) -> list[str]:

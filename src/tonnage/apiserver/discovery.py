@@ -45,7 +45,6 @@ _ELSEWHERE = {
     "authorization.k8s.io": "access reviews (kubectl auth can-i) are",
     "authentication.k8s.io": "token reviews are",
     "networking.k8s.io": "networking.k8s.io is",
-    "resource.k8s.io": "dynamic resource allocation is",
     "admissionregistration.k8s.io": "admission webhooks are",
     "apiregistration.k8s.io": "APIServices are",
     "autoscaling/v1": "autoscaling/v1 is (use autoscaling/v2)",

@@ -7,17 +7,15 @@ from typing import Any, TypeAlias
 
 from tonnage.apiserver import definitions
 from tonnage.apiserver.store import Store
-from tonnage.kube.resources import ALL, CRDS, Resource
+from tonnage.kube.resources import SERVED, Resource
 
 JsonObject: TypeAlias = dict[str, Any]
-
-BUILT_IN = (*ALL, CRDS)
 
 
 class Kinds:
     """Read by many threads, changed by the one that holds the store's lock: each change makes new tables."""
 
-    def __init__(self, built_in: Iterable[Resource] = BUILT_IN) -> None:
+    def __init__(self, built_in: Iterable[Resource] = SERVED) -> None:
         self._built_in = tuple(built_in)
         self._set(self._built_in)
 

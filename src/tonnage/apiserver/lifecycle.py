@@ -38,7 +38,7 @@ from tonnage.objects.api import errors
 JsonObject: TypeAlias = dict[str, Any]
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_BASE = 58  # of a generated name, before the five letters
 _BY_SPEC = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS, JOBS, PDBS, PODS)
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
@@ -72,7 +72,7 @@ def without_nulls(value: Any) -> Any:
 
 def generated(base: str, random: Random) -> str:
     """A name from generateName."""
-    return base[:_LONGEST_BASE] + "".join(random.choice(_LETTERS) for _ in range(5))
+    return base[:_LONGEST_BASE] + "".join(random.choice(LETTERS) for _ in range(5))
 
 
 def born(resource: Resource, obj: JsonObject, now_s: float, random: Random) -> None:

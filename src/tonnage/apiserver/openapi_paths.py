@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from tonnage.apiserver.request import SERVED
 from tonnage.kube.resources import Resource
 from tonnage.kube.transport import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -20,7 +21,6 @@ _OF_SUBRESOURCE = {
     "eviction": ("policy", "v1", "Eviction", "io.k8s.api.policy.v1.Eviction"),
 }
 _POSTED = ("binding", "eviction")
-_SERVED = ("status", "scale", "binding", "eviction", "finalize")
 _PARAMETERS: dict[str, tuple[str, str]] = {
     "dryRun": ("string", "All: check and answer, but store nothing."),
     "fieldManager": ("string", "Who writes, for managedFields."),
@@ -77,7 +77,7 @@ def of(resource: Resource, schema: str) -> JsonObject:
     one = resource.path(namespace, "{name}")
     paths[one] = _item(resource, ("get", "replace", "patch", "delete"), gvk, schema, "")
     for name in resource.subresources:
-        if name not in _SERVED:
+        if name not in SERVED:
             continue
         inner, of_inner = gvk, schema
         if name in _OF_SUBRESOURCE:

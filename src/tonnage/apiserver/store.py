@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from tonnage.apiserver.status import expired
-from tonnage.kube.resources import ALL, CRDS, Resource
+from tonnage.kube.resources import SERVED, Resource
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -151,7 +151,7 @@ class Store:
     ``history``: how many changes are remembered. ``resources``: what may be stored.
     """
 
-    def __init__(self, resources: Iterable[Resource] = (*ALL, CRDS), history: int = HISTORY) -> None:
+    def __init__(self, resources: Iterable[Resource] = SERVED, history: int = HISTORY) -> None:
         self.lock = threading.RLock()
         self.version = 1
         self.floor = 0  # versions before this one are compacted

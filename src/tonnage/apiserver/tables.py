@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any, TypeAlias
 
 from tonnage.apiserver import tables_custom, tables_kinds, tables_pods
-from tonnage.kube.resources import Resource
+from tonnage.kube.resources import RESOURCE_CLAIMS, Resource
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -92,6 +92,8 @@ def _row(resource: Resource, obj: JsonObject, now_s: float, include: str) -> Jso
 
 def cells(resource: Resource, obj: JsonObject, now_s: float) -> list[Any]:
     """The cells of one object, one for each column."""
+    if resource == RESOURCE_CLAIMS:
+        return tables_kinds.resource_claim(obj, now_s)
     if resource.custom or resource.open:
         paths = [(column.path, column.type) for column in columns_of(resource)]
         return tables_custom.cells(obj, paths, now_s)

@@ -29,6 +29,20 @@ def _name_and_age(obj: JsonObject, now_s: float) -> tuple[str, str]:
     return meta.get("name", ""), since(meta.get("creationTimestamp"), now_s)
 
 
+def resource_claim(obj: JsonObject, now_s: float) -> list[Any]:
+    """Name, state and age of a ResourceClaim, as pkg/printers/internalversion/printers.go words the state."""
+    meta, _, status = _parts(obj)
+    name, age = _name_and_age(obj, now_s)
+    gone = bool(meta.get("deletionTimestamp"))
+    words = ["deleted"] if gone else []
+    if status.get("allocation"):
+        words.append("allocated")
+        words += ["reserved"] if status.get("reservedFor") else []
+    elif not gone:
+        words.append("pending")
+    return [name, ",".join(words), age]
+
+
 def _pairs(labels: JsonObject | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or _NONE
 

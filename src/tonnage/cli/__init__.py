@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -17,6 +18,8 @@ from tonnage.errors import TonnageError
 
 INTERNAL_ERROR = 70
 """Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
+CLOSED_PIPE = 141
+"""Exit code when whoever reads the output has closed it: 128 and the number of SIGPIPE."""
 
 MOST_ERRORS = 100
 """Lines about an input; whoever gets more reads no further."""
@@ -32,6 +35,7 @@ COMMANDS = {
     ),
     "simulate": ("tonnage.cli.simulate", "simulate", "Run a scenario in the simulated cluster."),
     "compare": ("tonnage.cli.simulate", "compare", "Run a scenario under several policies; one table of differences."),
+    "backtest": ("tonnage.cli.backtest", "backtest", "A scenario's run beside what Prometheus measured."),
     "up": ("tonnage.cli.up", "up", "A scenario's cluster behind a Kubernetes API on this machine: kubectl works."),
     "controller": ("tonnage.cli.controller", "controller", "The controllers on a real cluster: observe, or apply."),
     "agent": (
@@ -73,6 +77,10 @@ COMMANDS = {
 }
 
 
+class ClosedPipe(Exception):
+    """Whoever reads the output has closed it."""
+
+
 class LazyGroup(click.Group):
     """Knows its commands and their summaries without importing them."""
 
@@ -89,6 +97,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, _, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does, which would take a closed pipe for an error of its own."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ClosedPipe from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -115,17 +130,17 @@ def main(arguments: Sequence[str] | None = None, program: str = "tonnage") -> No
     """Entry point; ``program`` is the name in help and errors.
 
     Exits with 0; 1 when what was asked for went wrong; 2 for bad input or usage; 70 for a fault of ours; 130 when
-    interrupted."""
+    interrupted; 141 when whoever reads the output has closed it, as a program that SIGPIPE ends."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without a character is no reason to fail
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments), program)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, ClosedPipe):
         # The reader has gone. Python would complain when it flushes what is left at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = CLOSED_PIPE
     except OSError as error:
         terminal.echo(f"error: {error.filename or 'standard output'}: {error.strerror or error}", err=True)
         code = 1
@@ -151,7 +166,7 @@ def _run(arguments: list[str], program: str) -> int:
         if len(lines) > MOST_ERRORS:
             terminal.echo(f"error: {len(lines) - MOST_ERRORS} more", err=True)
         return error.exit_code
-    except OSError:
+    except (OSError, ClosedPipe):
         raise
     except Exception as error:
         if os.environ.get(DEBUG):

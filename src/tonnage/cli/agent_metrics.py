@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,12 +22,22 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _LOOK_S = 1.0
+_PATIENCE_S = 10.0
+"""Beyond three intervals, for how long a reading is served that could not be renewed."""
 
 
 @click.command()
 @machine_options
 @click.option("-f", "--counters", type=_PATH, metavar="FILE", help="Counters as dcgm-exporter reads them.")
 @click.option("--listen", default=":9400", show_default=True, metavar="[ADDRESS]:PORT", help="Where to serve /metrics.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 300),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the cards are read; a scrape gets the last reading.",
+)
 @click.option("--pod-resources", type=_PATH, metavar="SOCKET", help="The kubelet's socket that lists pods' devices.")
 @click.option("--print", "shown", is_flag=True, help="Print one scrape, and on standard error what is missing and why.")
 def metrics(
@@ -34,12 +46,14 @@ def metrics(
     node: str,
     counters: Path | None,
     listen: str,
+    interval: float,
     pod_resources: Path | None,
     shown: bool,
 ) -> None:
     """Serve the metrics of this node's GPUs and MIG instances under dcgm-exporter's names, with the pods on them.
 
-    With --pod-resources the kubelet is asked whose devices are whose, at every scrape.
+    With --pod-resources the kubelet is asked whose devices are whose, at every reading. A reading takes 3 to 7 ms of
+    a card's driver, and is made at once when a card's health changes; a scrape of one that is too old is refused (503).
     """
     from tonnage.cli import files
     from tonnage.node.counters import default_counters, read_counters
@@ -57,15 +71,15 @@ def metrics(
         exporter, watch = NodeExporter(devices, health, node, chosen), HealthWatch(devices, health)
         if shown:
             watch.take(devices.events(0), time.time_ns())
-            terminal.echo(_scrape(devices, exporter, pod_resources), nl=False)
+            terminal.echo(_read(devices, exporter, pod_resources), nl=False)
             for one in exporter.missing:
                 terminal.echo(f"{one.device + ': ' if one.device else ''}{one.field}: {one.reason}", err=True)
             return
-        _serve(devices, exporter, watch, pod_resources, host, port)
+        _serve(devices, watch, _Reading(lambda: _read(devices, exporter, pod_resources), interval), host, port)
 
 
-def _scrape(devices: Devices, exporter: NodeExporter, socket: Path | None) -> str:
-    """One scrape. A kubelet that does not answer costs the labels of pods, not the metrics."""
+def _read(devices: Devices, exporter: NodeExporter, socket: Path | None) -> str:
+    """What a scrape gets now. A kubelet that does not answer costs the labels of pods, not the metrics."""
     from tonnage.node.attribution import holders, names_of, unattributed
     from tonnage.node.pod_resources import listed
 
@@ -82,16 +96,41 @@ def _scrape(devices: Devices, exporter: NodeExporter, socket: Path | None) -> st
     return exporter.text(now, holders(found, names))
 
 
-def _serve(
-    devices: Devices, exporter: NodeExporter, watch: HealthWatch, socket: Path | None, host: str, port: int
-) -> None:
-    """Answer scrapes until interrupted. One thread asks the cards: what the driver reports is taken in between."""
+class _Reading:
+    """What a scrape gets: the last of the readings that ``read`` makes, or why there is none. :meth:`body` may be asked
+    in any thread, also while the driver does not answer."""
+
+    def __init__(self, read: Callable[[], str], interval_s: float) -> None:
+        self._read, self.interval_s = read, interval_s
+        self._last: tuple[bytes, str] = b"", "the cards have not been read yet"
+        self._at = -math.inf
+
+    def renew(self, *, at_once: bool = False) -> None:
+        """Read the cards where it is time to."""
+        if not at_once and time.monotonic() - self._at < self.interval_s:
+            return
+        try:
+            found = self._read().encode(), ""
+        except InputError as error:
+            found = b"", str(error)
+            if found != self._last:
+                terminal.echo(f"warning: {error}", err=True)
+        self._last, self._at = found, time.monotonic()
+
+    def body(self) -> tuple[bytes, str]:
+        """(the text, why there is none)."""
+        age = time.monotonic() - self._at
+        if age > 3 * self.interval_s + _PATIENCE_S and not self._last[1]:
+            return b"", f"the cards were read {age:.0f} s ago: the driver does not answer"
+        return self._last
+
+
+def _serve(devices: Devices, watch: HealthWatch, reading: _Reading, host: str, port: int) -> None:
+    """Answer scrapes until interrupted. One thread asks the cards, and takes what the driver reports."""
     import threading
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     from tonnage.metrics.exposition import CONTENT_TYPE
-
-    lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -99,12 +138,9 @@ def _serve(
             if path not in ("/metrics", "/health"):
                 self.send_error(404)
                 return
-            try:
-                with lock:
-                    body = _scrape(devices, exporter, socket).encode() if path == "/metrics" else b"ok\n"
-            except InputError as error:
-                terminal.echo(f"warning: {error}", err=True)
-                self.send_error(503, explain=str(error))
+            body, why = reading.body() if path == "/metrics" else (b"ok\n", "")
+            if why:
+                self.send_error(503, explain=why)
                 return
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
@@ -124,15 +160,16 @@ def _serve(
     except OSError as error:
         hint = "give another --listen"
         raise InputError.at(f"cannot listen on {host}:{port}: {error}", field="--listen", hint=hint) from error
+    reading.renew()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     terminal.echo(f"metrics on http://{host or '0.0.0.0'}:{server.server_port}/metrics", err=True)
     try:
         while True:
-            events = devices.events(_LOOK_S)
-            with lock:
-                changes = watch.take(events, time.time_ns())
+            events = devices.events(min(_LOOK_S, reading.interval_s))
+            changes = watch.take(events, time.time_ns())
             for one in changes:
                 terminal.echo(f"GPU {one.gpu} is {'healthy' if one.healthy else 'unhealthy'}: {one.message}", err=True)
+            reading.renew(at_once=bool(changes))
     finally:
         server.shutdown()
         server.server_close()

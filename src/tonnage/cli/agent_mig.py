@@ -16,7 +16,7 @@ from tonnage.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tonnage.node.mig_manager import MigManager, MigProgress, NodeHost
+    from tonnage.node.mig_manager import MigManager, MigProgress
     from tonnage.partitioning.node_cuts import Configurations
 
 _LOOK_S = 1.0
@@ -71,10 +71,11 @@ def mig(
     if not node:
         raise InputError.at("whose label?", field="--node", hint="name the node, or give --apply CONFIGURATION")
     client = open_cluster(kubeconfig, context)
-    host: NodeHost = NodeLabels(client, node, lambda: _held(pod_resources))
+    host = NodeLabels(client, node, lambda: _held(pod_resources))
     try:
         _follow(MigManager(cards, host, folder, configurations))
     finally:
+        host.close()
         client.transport.close()
 
 

@@ -3,40 +3,68 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tonnage.cli import terminal
-from tonnage.cli.agent_machine import PATH, driver_files, machine, machine_options, plugin_config
+from tonnage.cli.agent_machine import PATH, driver_files, machine, machine_options
+from tonnage.cli.cluster import live
 from tonnage.cli.options import Finite
 from tonnage.errors import InputError
+
+if TYPE_CHECKING:
+    from tonnage.cli.agent_config import PluginConfig
+    from tonnage.partitioning.device_plugin import Config
 
 _LOOK_S = 0.25
 
 
 @click.command(name="device-plugin")
 @machine_options
-@click.option("--config", type=PATH, metavar="FILE", help="The device plugin's configuration (version v1); watched.")
+@click.option(
+    "--config",
+    type=PATH,
+    metavar="FILE|DIR",
+    help="The device plugin's configuration (version v1), or the "
+    "folder of a ConfigMap of which the node's label chooses one; watched.",
+)
+@click.option("--default-config", default="", metavar="KEY", help="Of a folder, where the node has no label.")
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder of device plugins.")
 @click.option("--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]")
 @click.option("--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
-@click.option("--settle", default=30.0, type=Finite(0), show_default=True, metavar="SECONDS",
-              help="How long a card has to be without fault before it counts as healthy again.")  # fmt: skip
+@click.option(
+    "--settle",
+    default=30.0,
+    type=Finite(0),
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a card has to be without fault before it counts as healthy again.",
+)
+@live  # fmt: skip
 def device_plugin_(
     simulated: str,
     state: Path | None,
     node: str,
     config: Path | None,
+    default_config: str,
     kubelet_folder: Path | None,
     cdi_folder: Path | None,
     health_file: Path | None,
     settle: float,
+    context: str,
+    kubeconfig: str,
 ) -> None:
     """Serve this node's GPUs and MIG devices to the kubelet, until interrupted.
 
     What is offered follows MIG changes and the health of the cards; a kubelet that starts again finds everything
     registered. A configuration that is changed into a wrong one is reported, and the last good one stays.
+
+    With a folder as --config the node's label nvidia.com/device-plugin.config names the file in it, then
+    --default-config, then the file called default, then the only one, else the default configuration counts.
     """
     from tonnage.node import cdi as specs
     from tonnage.node.device_health import DeviceHealth, HealthRules
@@ -47,9 +75,9 @@ def device_plugin_(
     def say(line: str) -> None:
         terminal.echo(line, err=True)
 
-    chosen, seen = plugin_config(config), _stamp(config)
     places = Places(kubelet_folder or Path(FOLDER), cdi_folder or specs.FOLDER)
-    with machine(simulated, state, node) as devices:
+    with machine(simulated, state, node) as devices, _config(config, default_config, node, context, kubeconfig) as of:
+        chosen = _first(of, say)
         health = DeviceHealth(HealthRules(settle_s=settle))
         watch = HealthWatch(devices, health, file=health_file, boot=boot_id())
         plugin = DevicePlugin(devices, driver_files(devices, bool(simulated)), places, chosen, watch, say)
@@ -59,24 +87,47 @@ def device_plugin_(
         try:
             while True:
                 plugin.look(time.time_ns(), _LOOK_S)
-                now = _stamp(config)
-                if now == seen:
+                if not of.changed():
                     continue
-                seen = now
                 try:
-                    plugin.configure(plugin_config(config))
+                    plugin.configure(of.read())
                 except InputError as error:
                     say(f"{error}; the last good configuration stays")
                 else:
-                    say(f"{config}: read again")
+                    say(f"{of.name or 'the default configuration'}: read again")
         finally:
             plugin.close()
 
 
-def _stamp(path: Path | None) -> tuple[int, int] | None:
-    """What tells one content of a file from another; a ConfigMap's files are links that are swapped."""
+def _first(of: PluginConfig, say: Callable[[str], None]) -> Config:
+    """The configuration to begin with; nothing is offered by a wrong one while the node's label is not known."""
+    said = ""
+    while True:
+        found = of.read()
+        if not of.problem:
+            return found
+        if of.problem != said:
+            say(f"{of.problem}; waiting for the label that chooses the configuration")
+            said = of.problem
+        time.sleep(_LOOK_S)
+
+
+@contextmanager
+def _config(path: Path | None, default: str, node: str, context: str, kubeconfig: str) -> Iterator[PluginConfig]:
+    from tonnage.cli.agent_config import PluginConfig
+
+    if path is None or not path.is_dir():
+        if default:
+            raise InputError.at("chooses of a folder", field="--default-config", hint="give --config DIR")
+        yield PluginConfig(path)
+        return
+    from tonnage.kube.http import open_cluster
+    from tonnage.live.node_labels import NodeLabels
+
+    client = open_cluster(kubeconfig, context)
+    labels = NodeLabels(client, node)
     try:
-        found = None if path is None else path.stat()
-    except OSError:
-        return None
-    return None if found is None else (found.st_ino, found.st_mtime_ns)
+        yield PluginConfig(path, labels.labels, default)
+    finally:
+        labels.close()
+        client.transport.close()

@@ -64,6 +64,7 @@ class Settings:
     partitioning: str
     provisioning: str
     rebalance: bool
+    spot_to_spot: bool
     gpu_operator_namespace: str
 
     @property
@@ -78,6 +79,7 @@ class Settings:
             self.partitioning,
             self.provisioning,
             self.rebalance,
+            self.spot_to_spot,
         )
 
     @property
@@ -119,10 +121,17 @@ class Settings:
 )
 @click.option(
     "--provisioning",
-    type=click.Choice(["karpenter", "optimal"]),
+    type=click.Choice(["karpenter", "optimal", "cluster-autoscaler"]),
     default="karpenter",
     show_default=True,
-    help="optimal: the cheapest set of nodes is launched, instead of what Karpenter would.",
+    help="optimal: the cheapest set of nodes, instead of what Karpenter would launch; "
+    "cluster-autoscaler: node groups (--aws-cluster) by its default flags.",
+)
+@click.option(
+    "--spot-to-spot/--no-spot-to-spot",
+    default=False,
+    show_default=True,
+    help="Spot nodes give way to cheaper spot nodes (Karpenter's SpotToSpotConsolidation).",
 )
 @click.option(
     "--rebalance/--no-rebalance",
@@ -186,6 +195,9 @@ def _check(settings: Settings) -> None:
     if settings.aws_cluster and settings.nodes_backend == "nodeclaims":
         hint = "or --nodes-backend report, which only says what it would do"
         raise InputError.at("--aws-cluster needs --nodes-backend aws", hint=hint)
+    if settings.provisioning == "cluster-autoscaler" and not settings.aws_cluster:
+        hint = "the name of the EKS cluster whose node groups are sized"
+        raise InputError.at("--provisioning cluster-autoscaler needs --aws-cluster", hint=hint)
     if settings.speed <= 0:
         raise InputError.at(f"--speed {settings.speed:g}", hint="expected above 0")
     if settings.speed != 1 and not settings.prometheus:
@@ -244,8 +256,6 @@ class _Run:
         stack.callback(informers.stop)
         required = watch_world(informers, world)
         names = settings.only or CONTROLLERS
-        if "scheduler" in names:
-            import tonnage.scheduling.value.duals  # noqa: F401  # its solver takes a while to load: not at the first burst
         controllers = assembly.controllers(
             names,
             world,

@@ -15,6 +15,7 @@ from tonnage.cli.options import Finite
 if TYPE_CHECKING:
     from tonnage.cli.plan_input import Given
     from tonnage.provisioning.optimal.replan import Replan
+    from tonnage.provisioning.plans import Plan
 
 _PATH = click.Path(path_type=Path)
 
@@ -23,7 +24,7 @@ _PATH = click.Path(path_type=Path)
 @click.argument("paths", metavar="FILES...", nargs=-1, type=_PATH)
 @live
 @click.option("--policy", type=click.Choice(["optimal"]), help="Plan with this policy alone.")
-@click.option("--like", type=click.Choice(["karpenter"]), help="Say only what Karpenter would launch.")
+@click.option("--like", type=click.Choice(["karpenter", "cluster-autoscaler"]), help="Say only what this would launch.")
 @click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Existing nodes, and the pods on them.")
 @click.option("--consolidate", is_flag=True, help="Say which nodes could be terminated, and where their pods go.")
 @click.option(
@@ -63,6 +64,8 @@ def plan(
     FILES are manifests, or a cluster as `kubectl get nodes,pods,nodepools,... -A -o yaml` prints it: pods without a
     node are planned for, nodes with room take pods first. `-` is standard input; --context or
     --kubeconfig reads a cluster as it is now. Without NodePools, nodes of any on-demand type are launched.
+    Node groups of an eksctl ClusterConfig are planned with too; with --like cluster-autoscaler they alone, by the flags
+    of the cluster-autoscaler Deployment among the FILES.
 
     Exit code 0 when all pods have a place, 1 when some have none, 2 when the input cannot be read.
     """
@@ -75,9 +78,15 @@ def plan(
     given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices)
     arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
     optimal = None if like else planning.plan(*arguments, gangs=given.gangs, minima=given.minima)
-    karpenter = None if policy else optimal.karpenter if optimal else planner.plan(*arguments)
+    karpenter: Plan | None = None
+    if like == "cluster-autoscaler":
+        from tonnage.provisioning.cluster_autoscaler import scale_up
+
+        karpenter = scale_up.plan(*arguments, given.pools.autoscaler)
+    elif not policy:
+        karpenter = optimal.karpenter if optimal else planner.plan(*arguments)
     replanned = _replanned(given, move_price) if consolidate else None
-    report = plan_report.report(given, karpenter, optimal, replanned)
+    report = plan_report.report(given, karpenter, optimal, replanned, like or "karpenter")
     if output == "table":
         from tonnage.cli import plan_tables
 

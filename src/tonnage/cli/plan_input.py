@@ -28,18 +28,19 @@ from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.load import Manifest
+from tonnage.provisioning import auto_mode
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.scheduling.beyond import beyond, gated
-from tonnage.simulation import assumed, scenario
+from tonnage.simulation import assumed, groups, scenario
 from tonnage.simulation.configure import configure, sorted_findings
 from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
 
 _MISSING = "nodepool-nodeclass-missing"
-_SUPPLY = ("NodePool", "EC2NodeClass", "File")
+_SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,22 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     without = tuple(one for one in manifest.objects if not isinstance(one, core.Node))
     supplied = assumed.with_nodes(replace(manifest, objects=without))
     configuration = configure(supplied, catalogue)
+    catalogue = configuration.catalogue
     pools = Pools(
-        tuple(one for one in supplied.of(karpenter.NodePool) if one.spec.template.spec.node_class_ref.group == AWS),
+        (
+            *(one for one in supplied.of(karpenter.NodePool) if one.spec.template.spec.node_class_ref.group == AWS),
+            *(one for one in configuration.pools if auto_mode.is_auto(one)),
+        ),
         configuration.storage,
         tuple(one.spec.template.spec for one in supplied.of(apps.DaemonSet)),
         configuration.cuts,
+        configuration.autoscaler,
     )
     waiting = tuple(pending_pods(snapshot.fleet))
     parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
-    nodes = tuple(existing_nodes(snapshot.fleet, catalogue, parts=parts))
+    there = existing_nodes(snapshot.fleet, catalogue, parts=parts)
+    nodes = tuple(groups.adopted(there, configuration.groups, catalogue))
+    pools = groups.with_groups(pools, configuration.groups, catalogue, (one.node_pool for one in nodes))
     found = _said(supplied, configuration.findings, str(paths[0]))
     gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
     minima = gang_minima(snapshot, gangs)

@@ -16,7 +16,7 @@ from tonnage.provisioning.plans import Plan
 from tonnage.units import usd
 
 SCHEMA = "tonnage.dev/plan/v1"
-KARPENTER, OPTIMAL = "karpenter", "optimal"
+OPTIMAL = "optimal"
 
 
 class NewNode(msgspec.Struct, frozen=True):
@@ -44,7 +44,8 @@ class OnNode(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
-    """Pods without a place, and what is in the way: ``why`` in general, ``node_pools`` for each NodePool."""
+    """Pods without a place, and what is in the way: ``why`` in general, ``node_pools`` for each NodePool or
+    node group."""
 
     why: str
     node_pools: dict[str, str]
@@ -53,7 +54,7 @@ class Unplaceable(msgspec.Struct, frozen=True):
 
 class PolicyPlan(msgspec.Struct, frozen=True):
     """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap``
-    the part by which one could; both null for karpenter. ``karpenter_way``: constraints that the optimum does not
+    the part by which one could; both null but for optimal. ``karpenter_way``: constraints that the optimum does not
     express, with how many pods carry each: these, ``karpenter_way_pods``
     in all, are placed as Karpenter does."""
 
@@ -123,12 +124,16 @@ class PlanReport(msgspec.Struct, frozen=True):
 
 
 def report(
-    given: Given, karpenter: Plan | None, optimal: OptimalPlan | None, replanned: Replan | None = None
+    given: Given,
+    karpenter: Plan | None,
+    optimal: OptimalPlan | None,
+    replanned: Replan | None = None,
+    like: str = "karpenter",
 ) -> PlanReport:
-    """Of the plans that were made."""
+    """Of the plans that were made. ``like``: whose ``karpenter`` is."""
     plans = []
     if karpenter is not None:
-        plans.append(_policy(KARPENTER, karpenter, None, given.stuck))
+        plans.append(_policy(like, karpenter, None, given.stuck))
     if optimal is not None:
         plans.append(_policy(OPTIMAL, optimal.plan, optimal, given.stuck))
     changes = difference(karpenter, optimal.plan, given.pods) if karpenter is not None and optimal is not None else ()
@@ -205,11 +210,15 @@ def _consolidation(of: Replan, going: Going) -> Consolidation:
 def _unplaceable(plan: Plan, stuck: Sequence[tuple[Ref, str]]) -> list[Unplaceable]:
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[Ref]] = {}
     for wait in plan.waits:
-        pools = tuple((one.name.removeprefix("NodePool "), one.why) for one in wait.reason.alternatives)
+        pools = tuple((_bare(one.name), one.why) for one in wait.reason.alternatives)
         alike.setdefault((wait.reason.verdict, pools), []).append(wait.pod)
     for pod, why in stuck:
         alike.setdefault((why, ()), []).append(pod)
     return [Unplaceable(why, dict(pools), _names(pods)) for (why, pools), pods in alike.items()]
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("NodePool ").removeprefix("node group ")
 
 
 def _names(pods: Sequence[Ref]) -> tuple[str, ...]:

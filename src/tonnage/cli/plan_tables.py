@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from tonnage.cli import output, terminal
-from tonnage.cli.plan_report import KARPENTER, Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
+from tonnage.cli.plan_report import OPTIMAL, Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
+from tonnage.control.nodes import CLUSTER_AUTOSCALER
 
 _WIDTH = 80
 _PODS, _REASONS = 3, 8
@@ -37,7 +38,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
     if report.consolidation is not None:
         _consolidation(report.consolidation)
     for one in report.plans[-1].unplaceable[:_REASONS]:
-        _unplaceable(one)
+        _unplaceable(one, _pool_word(report.plans[-1]))
     more = len(report.plans[-1].unplaceable) - _REASONS
     if more > 0:
         _line(f"{more} more reasons (-o json has them)")
@@ -51,7 +52,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
 def _plan(plan: PolicyPlan) -> None:
     _line(f"{plan.policy}: {_price(plan)}", "  ")
     _places(plan)
-    if plan.policy != KARPENTER and plan.karpenter_way:
+    if plan.policy == OPTIMAL and plan.karpenter_way:
         said = ", ".join(f"{name} ({count} pods)" for name, count in plan.karpenter_way.items())
         _line(f"placed as Karpenter does: pods with {said}", "    ", "  ")
     terminal.echo()
@@ -64,7 +65,7 @@ def _places(plan: PolicyPlan) -> None:
         key = (node.instance_type, node.capacity_type, node.zone, node.node_pool, len(node.pods), _kinds(node.pods))
         alike.setdefault(key, []).append(node)
     for members in alike.values():
-        _nodes(members)
+        _nodes(members, _pool_word(plan))
     for group in _standing(plan.existing):
         pods = tuple(pod for one in group for pod in one.pods)
         _line(f"on {_listed([one.node for one in group])}: {_pods(pods)}", "    ", "  ")
@@ -121,11 +122,11 @@ def _price(plan: PolicyPlan) -> str:
     return f"{text}; any plan{beside} costs ${plan.bound_usd_per_hour:.2f} or more (gap {100 * plan.gap:.2g} %)"
 
 
-def _nodes(members: Sequence[NewNode]) -> None:
+def _nodes(members: Sequence[NewNode], pool: str) -> None:
     one = members[0]
     each = _count(len(one.pods), "pod")
     dollars = sum(node.usd_per_hour for node in members)
-    where = f"{one.capacity_type}, {one.zone}, NodePool {one.node_pool}"
+    where = f"{one.capacity_type}, {one.zone}, {pool} {one.node_pool}"
     pods = tuple(pod for node in members for pod in node.pods)
     holds = f"{each} each" if len(members) > 1 else each
     _line(f"{len(members)} × {one.instance_type}  ${dollars:.2f}  {where}", "    ", "  ")
@@ -144,10 +145,14 @@ def _kinds(pods: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({pod.rpartition("-")[0] or pod for pod in pods}))
 
 
-def _unplaceable(one: Unplaceable) -> None:
+def _pool_word(plan: PolicyPlan) -> str:
+    return "node group" if plan.policy == CLUSTER_AUTOSCALER else "NodePool"
+
+
+def _unplaceable(one: Unplaceable, pool: str) -> None:
     _line(f"no place: {_pods(one.pods)}: {one.why}", "  ")
     for name, why in one.node_pools.items():
-        _line(f"NodePool {name}: {why}", "    ", "  ")
+        _line(f"{pool} {name}: {why}", "    ", "  ")
     terminal.echo()
 
 

@@ -42,7 +42,7 @@ def agent(
     from tonnage.node import agent_manifests, operator_parts
     from tonnage.objects import core, load
     from tonnage.objects.dump import written
-    from tonnage.objects.gpu_operator import ClusterPolicy
+    from tonnage.objects.gpu_operator import ClusterPolicy, ConfigMapChoice
 
     check_name(namespace, "--namespace")
     if not image.strip():
@@ -79,7 +79,9 @@ def agent(
     elif not sets:
         terminal.echo("no node needs a part of the agent", err=True)
     else:
-        terminal.echo(written(agent_manifests.manifests(sets, namespace=namespace, image=image)), nl=False)
+        config = policy.device_plugin.config if policy is not None else ConfigMapChoice()
+        made = agent_manifests.manifests(sets, namespace=namespace, image=image, config=config)
+        terminal.echo(written(made), nl=False)
 
 
 def _has_gpus(labels: dict[str, str]) -> bool:

@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _PATH = click.Path(path_type=Path)
-_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _LONGEST = 1e9
-_MOST_PARAMETERS = 10**15
 _DEFAULT_INPUT, _DEFAULT_OUTPUT, _DEFAULT_CONCURRENCY = "1024", "256", 16
 _SEQUENCE = 4096
 """Tokens of a training sequence unless --context says more."""
-_VOCABULARY = 128_000
 _COUNT = click.IntRange(1, 10**9)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _SHAPE_WORDS = {
@@ -40,17 +37,17 @@ _SHAPE_WORDS = {
     "the head size": "--head-dim",
     "active_params": "--active",
     "params": "--params",
+    "check layers, hidden and heads": "check --layers, --hidden and --heads",
+    "check layers and hidden, and give the active ones": "check --layers and --hidden, and give --active",
 }
 """What the fields of a shape are called here."""
 
 
 def _count(value: str) -> int:
     """A number like 13B or 850M."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMBT]?)", value.upper())
-    number = round(float(match[1]) * _SCALES[match[2]]) if match else 0
-    if not 0 < number <= _MOST_PARAMETERS:
-        raise InputError.at(f"{value!r} is not a number of parameters", hint="write it like 13B or 850M, up to 1000T")
-    return number
+    from tonnage.inference.estimate.shapes import parameters
+
+    return parameters(value)
 
 
 def _seconds(value: str) -> float:
@@ -161,6 +158,7 @@ _TRAIN = _group(
 
 @click.command()
 @click.argument("model", required=False)
+@click.option("--workload", metavar="KIND/NAME", help="Of manifests with several: whose engine.")
 @_SHAPE
 @_FORMATS
 @_LOAD
@@ -176,9 +174,12 @@ _TRAIN = _group(
 def size(model: str | None, **given: Any) -> None:
     """Which GPUs MODEL needs, how many, how fast it is on them, and what that costs.
 
-    MODEL is a name (Qwen/Qwen3-8B), a Hugging Face config.json, or left out with --params, --layers, --hidden and
-    --heads. Without --gpu all GPUs of EC2 are tried, with their MIG instances and time-sliced shares, and the cheapest
-    way that meets --ttft and --tpot is shown first.
+    MODEL is a name (Qwen/Qwen3-8B), a Hugging Face config.json, a manifest with an engine (- is standard input), or
+    left out with --params, --layers, --hidden and --heads. Without --gpu all GPUs of EC2 are tried, with their MIG
+    instances and time-sliced shares, and the cheapest way that meets --ttft and --tpot is shown first.
+
+    \b
+    kubectl get deployment chat -o yaml | tonnage size - --ttft 500ms
     """
     from tonnage.cli import size_calibrate, size_checks, size_json, size_report
     from tonnage.facts import storage
@@ -233,6 +234,7 @@ def _train(request: Request, given: dict[str, Any]) -> None:
 
 
 def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[str, ...]]:
+    from tonnage.cli import size_manifest
     from tonnage.facts import hf_config, models
 
     if not model:
@@ -241,6 +243,10 @@ def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[
         raise InputError.at(
             f"both MODEL ({model}) and --params", field="--params", hint="name a model, or give a shape, not both"
         )
+    if size_manifest.is_manifest(model):
+        return size_manifest.fill(model, given["workload"], given)
+    if given["workload"] is not None:
+        raise InputError.at("it is of manifests, and MODEL is none", field="--workload", hint="leave it out")
     path = Path(model)
     if model.endswith(".json") or path.exists():
         file = path / "config.json" if path.is_dir() else path
@@ -251,8 +257,7 @@ def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[
 
 def _made(given: dict[str, Any]) -> ModelShape:
     """The shape that --params, --layers, --hidden and --heads describe."""
-    from tonnage.cli.size_checks import plausible
-    from tonnage.inference.estimate.shapes import plain_shape
+    from tonnage.inference.estimate.shapes import VOCABULARY, plain_shape, plausible
 
     missing = [f"--{name}" for name in ("params", "layers", "hidden", "heads") if given[name] is None]
     if missing:
@@ -271,10 +276,10 @@ def _made(given: dict[str, Any]) -> ModelShape:
             kv_heads=given["kv_heads"],
             head_dim=given["head_dim"],
             hidden=given["hidden"],
-            vocab=given["vocab"] or _VOCABULARY,
+            vocab=given["vocab"] or VOCABULARY,
             source="command line",
         )
-    plausible(shape)
+        plausible(shape)
     return shape
 
 

@@ -12,8 +12,6 @@ from tonnage.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tonnage.facts.models import ModelShape
-
 _SHAPE = ("active", "layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
 _TRAINING = ("optimizer", "zero", "micro_batch", "recompute")
 _SERVING = (
@@ -34,10 +32,6 @@ _SERVING = (
         "plot",
     ),
 )
-_OFF = 10
-"""How many times a count of parameters may be away from what the layers of a usual model have."""
-_USUAL = 12
-"""Parameters of a layer over the square of its hidden size: 4 of attention and 8 of the FFN (Vaswani et al., 2017)."""
 
 
 def check(model: str | None, given: dict[str, Any]) -> None:
@@ -62,26 +56,6 @@ def check(model: str | None, given: dict[str, Any]) -> None:
     if given["plot"] is not None and given["plot"].suffix.lower() != ".svg":
         raise InputError.at(
             f"{given['plot']}: the drawing is an SVG", field="--plot", hint="name a file that ends in .svg"
-        )
-
-
-def plausible(shape: ModelShape) -> None:
-    """Refuse a number of parameters that the layers of ``shape`` cannot have. Raises InputError."""
-    heads = shape.layers * 2 * shape.hidden * shape.head_dim * (shape.heads + shape.kv_heads)
-    if heads > shape.params:
-        raise InputError.at(
-            f"{shape.params:,} parameters, but attention alone of {shape.layers:,} layers has {heads:,}",
-            field="--params",
-            hint="check --layers, --hidden and --heads",
-        )
-    used = shape.active_params - 2 * shape.vocab * shape.hidden
-    usual = _USUAL * shape.layers * shape.hidden**2
-    if used > _OFF * usual:
-        raise InputError.at(
-            f"{shape.active_params:,} parameters per token, but {shape.layers:,} layers of hidden size "
-            f"{shape.hidden:,} have about {usual:,}",
-            field="--params",
-            hint="check --layers and --hidden, and give --active of a mixture of experts",
         )
 
 

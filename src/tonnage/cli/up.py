@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +24,28 @@ from tonnage.units import NS_PER_S, usd
 if TYPE_CHECKING:
     from tonnage.hollow.up import Up
     from tonnage.kube.verbs import Client
+    from tonnage.machines.objects import Workload
     from tonnage.simulation.scenario import Scenario
 
 CONTROLLERS = ("scheduler", "replicas", "nodes")
 STATUS_S = 1.0
+CHILD = "tonnage.child"
+"""Under which the context keeps the words after ``--``."""
 
 
-@click.command()
+class WithChild(click.Command):
+    """A command that may be followed by ``--`` and a command of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[CHILD] = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+@click.command(cls=WithChild)
 @click.argument("scenario", type=click.Path(path_type=Path), default=Path("examples/traffic-surge"))
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="Simulated seconds per real second.")
@@ -44,6 +64,13 @@ def up(scenario: Path, **options: Any) -> None:
 
     kubectl works on it; the controllers place, scale, launch and terminate. With --on the same simulated machines join
     a real API server, where whatever runs there works on them.
+
+    With -- COMMAND, such as a shell, the command runs with KUBECONFIG set, and all ends when it does, with its exit
+    code.
+
+    \b
+    tonnage up examples/traffic-surge --speed 10 -- bash
+    tonnage up my-scenario/ -- kubectl get pods -A
     """
     from tonnage.simulation import scenario as scenarios
 
@@ -52,11 +79,14 @@ def up(scenario: Path, **options: Any) -> None:
             raise click.BadParameter(f"{value}, expected a number above 0", param_hint=name)
     if options["bare"] and not options["context"]:
         raise click.BadParameter("it is for the API server of a context, and none is given", param_hint="--bare")
+    child = click.get_current_context().meta[CHILD]
+    if child and shutil.which(child[0]) is None:
+        raise InputError.at(f"no such program: {child[0]}", field="--", hint="name one to run, such as bash")
     loaded = scenarios.load(files.existing(scenario))
-    sys.exit(_run(loaded, options))
+    sys.exit(_run(loaded, options, child))
 
 
-def _run(loaded: Scenario, options: dict[str, Any]) -> int:
+def _run(loaded: Scenario, options: dict[str, Any], child: Sequence[str]) -> int:
     from tonnage.apiserver import kubeconfig
     from tonnage.cli.controller import Printed
     from tonnage.hollow.up import Settings, Up
@@ -73,20 +103,42 @@ def _run(loaded: Scenario, options: dict[str, Any]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     messages.note("starting: the clock waits until the fleet serves", quiet)
-    with Up(made, settings, Printed("none" if quiet else "text")) as running:
+    code = 0
+    with Up(made, settings, Printed("none" if quiet or child else "text")) as running:
         config = _write_kubeconfig(path, running)
         url = running.server.url if running.server is not None else ""
         told: set[str] = set()
         _tell_stopped(running, told, quiet)
-        _welcome(running, config, quiet)
-        _wait(stop, running, options["for_s"], told, quiet)
+        example = next(iter(made.cluster.workloads.values()), None)
+        _welcome(running, config, example, quiet, child)
+        if child:
+            code = play_child(child, config or options["kubeconfig"], stop, options["for_s"])
+        else:
+            _wait(stop, running, options["for_s"], told, quiet)
         bill = running.bill()
         state = running.state()
     if config is not None and running.server is not None:
         kubeconfig.remove(config, url)
     hours = state.now_ns / NS_PER_S / 3600
     messages.note(f"{hours:.2f} h simulated, {usd(bill.total_micro_usd):,.2f} USD spent on nodes", quiet)
-    return 0
+    return code
+
+
+def play_child(child: Sequence[str], config: Path | None, stop: threading.Event, for_s: float | None) -> int:
+    """Run the command to its end and return its exit code. It is told to end when we are, or after ``for_s`` seconds.
+
+    An interrupt from the terminal reaches it too, and is its own: a shell goes on."""
+    environment = {**os.environ, **({"KUBECONFIG": str(config)} if config is not None else {})}
+    signal.signal(signal.SIGINT, lambda *_: None)  # a handler, unlike what is ignored, does not pass to the child
+    running = subprocess.Popen(child, env=environment)
+    ends = time.monotonic() + for_s if for_s else math.inf
+    while running.poll() is None and not stop.is_set() and time.monotonic() < ends:
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(min(STATUS_S / 10, max(0.0, ends - time.monotonic())))
+    if running.poll() is None:
+        running.terminate()
+    code = running.wait()
+    return code if code >= 0 else 128 - code
 
 
 def _client(options: dict[str, Any]) -> Client | None:
@@ -120,11 +172,14 @@ def _write_kubeconfig(path: Path, running: Up) -> Path | None:
         raise InputError.at(f"cannot be written: {error.strerror}", file=str(path), hint=hint) from None
 
 
-def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
-    if quiet:
-        if config is not None:
+def _welcome(running: Up, config: Path | None, example: Workload | None, quiet: bool, child: Sequence[str]) -> None:
+    """What there is and what to type. ``example``: a workload to speak of; ``child``: what runs instead of waiting."""
+    if quiet or child:
+        if config is not None and not child:
             terminal.echo(str(config))
         return
+    namespace = example.namespace if example is not None else "default"
+    scaled = f"deployment -n {namespace} {example.name if example is not None else 'NAME'}"
     state = running.state()
     gpus = f"{state.nodes_ready} nodes, {state.pods_running} pods running"
     if config is None:
@@ -136,8 +191,8 @@ def _welcome(running: Up, config: Path | None, quiet: bool) -> None:
 
   kubectl get nodes -o wide                           the simulated GPU fleet
   kubectl get pods -A -w                              what the controllers do
-  kubectl describe pod -n inference NAME              why a pod is where it is, or waits
-  kubectl scale deployment -n inference NAME --replicas 9
+  kubectl describe pod -n {namespace} NAME{" " * max(1, 23 - len(namespace))}why a pod is where it is, or waits
+  kubectl scale {scaled} --replicas 9
   kubectl drain NODE --ignore-daemonsets              the pods move
   kubectl get events -A --sort-by .lastTimestamp
 """)

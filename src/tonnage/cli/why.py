@@ -47,7 +47,7 @@ def why(
     output: str,
 ) -> None:
     """Why POD (a name, namespace/name, or a gang's key) does not run, or stands where it does. KIND/NAME is a workload
-    or a Service as kubectl names it: deploy/model, job/train, svc/model.
+    a Service or a ResourceClaim as kubectl names it: deploy/model, job/train, svc/model, resourceclaim/gpu.
 
     SCENARIO is a scenario's file or folder: its cluster at a time of a run. FILES hold a cluster's objects, as `kubectl
     get nodes,pods,events,... -A -o yaml` prints them, or manifests: workloads written by hand stand for their pods, and
@@ -107,6 +107,18 @@ def _of_pod(key: str, case: Case, owner: Ref | None = None) -> tuple[Told | None
     return told, whys.why(case.snapshot, key, case.settings)
 
 
+def _of_claim(ref: Ref, case: Case) -> Told:
+    from tonnage.health.claims import of_claim
+    from tonnage.objects.dra import ResourceClaim
+
+    (claim,) = (
+        one
+        for one in case.objects
+        if isinstance(one, ResourceClaim) and (one.namespace or "default", one.name) == (ref.namespace, ref.name)
+    )
+    return of_claim(str(ref), claim, case.objects)
+
+
 def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     """Of a workload the pod that is worst off stands for all; of a Service the workloads that it selects."""
     from msgspec.structs import replace
@@ -117,6 +129,8 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     found = of_blockers(str(ref), case.about(ref))
     if found is not None:
         return found, None
+    if ref.kind == "ResourceClaim":
+        return _of_claim(ref, case), None
     if ref.kind == "Service":
         behind = [_of_object(one, case) for one in why_targets.selected(ref, case.objects)]
         if not behind:

@@ -19,6 +19,7 @@ import msgspec
 from tonnage.control.draining import Draining
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.nodes import (
+    CLUSTER_AUTOSCALER,
     DISRUPTION_NS,
     KARPENTER,
     UNFINISHED,
@@ -30,6 +31,7 @@ from tonnage.control.nodes import (
     pending_pods,
 )
 from tonnage.control.running import movable_pods, running_nodes
+from tonnage.control.scale_down import ScaleDown
 from tonnage.control.world import World
 from tonnage.decisions import Applied, Decision, Disrupt, Keep, Launch, Reason, Ref, Return, Scalar
 from tonnage.fleet.rows import NodeRow
@@ -53,7 +55,7 @@ GIVEN_UP_NS = 600 * NS_PER_S
 """A replacement has to be there within this time (minRetryDuration)."""
 SETTLED_NS = 300 * NS_PER_S
 """Where nothing was found and nothing has changed, nobody looks for so long."""
-FAILED = Reason("what was to replace it did not come")
+FAILED = Reason("its replacement did not become ready")
 
 Idle: TypeAlias = tuple[int, frozenset[tuple[str, str, str]], int]
 
@@ -382,5 +384,8 @@ def node_loops(
     ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`; ``more``: what else
     launches nodes, and must not use a name twice."""
     provisioner = Provisioner(catalogue, pools, policy=policy)
-    disruption_loop = Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
-    return provisioner.loop(), disruption_loop, *(make(provisioner) for make in more)
+    if policy == CLUSTER_AUTOSCALER:
+        back = ScaleDown(pools, provisioner, epoch_ns).loop()
+    else:
+        back = Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
+    return provisioner.loop(), back, *(make(provisioner) for make in more)

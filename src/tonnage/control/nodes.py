@@ -21,6 +21,8 @@ from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
+from tonnage.provisioning.cluster_autoscaler import scale_up
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
 from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.plans import Plan, PlanSettings
@@ -28,9 +30,10 @@ from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 
 PROVISIONER = "provisioner"
-KARPENTER, OPTIMAL = "karpenter", "optimal"
-PROVISIONING = (KARPENTER, OPTIMAL)
-"""Provisioning policies: Karpenter's order, and the cheapest set of nodes."""
+KARPENTER, OPTIMAL, CLUSTER_AUTOSCALER = "karpenter", "optimal", "cluster-autoscaler"
+PROVISIONING = (KARPENTER, OPTIMAL, CLUSTER_AUTOSCALER)
+"""Provisioning policies: Karpenter's order, the cheapest set of nodes, and node groups as the Cluster Autoscaler sizes
+them."""
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
@@ -38,20 +41,21 @@ RETRY_NS = 10 * NS_PER_S
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
-UNFINISHED = Reason("its termination was begun and not finished")
+UNFINISHED = Reason("its termination began and did not finish")
 
 _NUMBERED = re.compile(r"\d{5,9}")
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, and the configurations that
-    labels of nodes may name, as their GPUs are partitioned."""
+    """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, the configurations that
+    labels of nodes may name, as their GPUs are partitioned, and the options of the policy ``cluster-autoscaler``."""
 
     node_pools: tuple[karpenter.NodePool, ...] = ()
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
     daemon_sets: tuple[core.PodSpec, ...] = ()
     configurations: Configurations = OWN
+    autoscaler: Options = DEFAULTS
 
     @property
     def by_name(self) -> dict[str, karpenter.NodePool]:
@@ -104,7 +108,7 @@ class Provisioner:
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*existing_nodes(fleet, self.catalogue, parts=parts), *in_flight]
         settings = msgspec.structs.replace(settings, bound=bound_pods(fleet), namespaces=namespaces(fleet))
-        plan = self._plan(snapshot, waiting, nodes, pools.node_pools, settings)
+        plan = self._plan(snapshot, waiting, nodes, pools, settings)
         self.nominated |= {n.node.name for n in plan.nominations}
         return (*plan.launches, *plan.waits)
 
@@ -113,11 +117,14 @@ class Provisioner:
         snapshot: Snapshot,
         waiting: Sequence[pods.PendingPod],
         nodes: Sequence[pods.ExistingNode],
-        node_pools: Sequence[karpenter.NodePool],
+        pools: Pools,
         settings: PlanSettings,
     ) -> Plan:
+        node_pools = pools.node_pools
         if self.policy == KARPENTER:
             return planner.plan(waiting, nodes, node_pools, self.catalogue, settings)
+        if self.policy == CLUSTER_AUTOSCALER:
+            return scale_up.plan(waiting, nodes, node_pools, self.catalogue, settings, pools.autoscaler, loops=1)
         from tonnage.provisioning.optimal import plan as optimal  # its solver takes a while to load
 
         gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})

@@ -12,6 +12,7 @@ from tonnage.control.partitioner import Partitioner
 from tonnage.control.rebalance import Rebalance
 from tonnage.control.scheduler import Scheduler
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.consolidation import Gates
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import Limits
 from tonnage.scheduling.gangs.release import Patience
@@ -29,7 +30,8 @@ class Policy:
     for others of higher priority; ``defragmentation``: whether pods are moved to make room for others;
     ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives;
     ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``);
-    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation, which Karpenter lets be.
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation, which Karpenter lets be;
+    ``spot_to_spot``: whether spot nodes give way to cheaper spot nodes (Karpenter's SpotToSpotConsolidation).
     """
 
     placement: str = ""
@@ -38,6 +40,7 @@ class Policy:
     partitioning: str = STATIC
     provisioning: str = KARPENTER
     rebalance: bool = False
+    spot_to_spot: bool = False
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in
@@ -64,7 +67,8 @@ class Policy:
         """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
         :class:`tonnage.control.disruption.Disruption`."""
         more = [lambda provisioner: Rebalance(provisioner).loop()] if self.rebalance else []
-        return node_loops(catalogue, pools, epoch_ns, self.provisioning, expires=expires, more=more)
+        gates = Gates(spot_to_spot_consolidation=self.spot_to_spot)
+        return node_loops(catalogue, pools, epoch_ns, self.provisioning, gates, expires=expires, more=more)
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy

@@ -11,6 +11,7 @@ from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter, policy, selectors
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.provisioning.candidates import MovablePod, RunningNode
+from tonnage.provisioning.cluster_autoscaler.scale_down import SAFE_TO_EVICT, keeps_local_data
 from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 from tonnage.scheduling.budgets import Budgets
@@ -25,12 +26,13 @@ def running_nodes(
     nominated: Collection[str] = (),
     drifted_ns: Callable[[NodeRow], int | None] = lambda node: None,
     graced: Collection[str] = (),
+    sized: bool = False,
 ) -> Iterator[tuple[RunningNode, NodeRow]]:
     """Every node. ``on``: see :func:`movable_pods`. ``there``: nodes with what is free of them; others count as full.
 
     ``epoch_ns`` is added to the snapshot's times to make them Unix times. ``nominated``: nodes on which pending pods
     are expected, by name; ``drifted_ns``: since when one has drifted; ``graced``: NodePools with a
-    terminationGracePeriod.
+    terminationGracePeriod; ``sized``: with what each can hold.
     """
     fleet = snapshot.fleet
     for row in fleet.node_rows():
@@ -57,6 +59,8 @@ def running_nodes(
             pods=pods,
             drifted_ns=drifted_ns(node),
             grace=spec.node_pool in graced,
+            allocatable=fleet.allocatable_of(row) if sized else {},
+            scale_down_disabled=node.scale_down_disabled,
         )
         yield running, node
 
@@ -94,6 +98,9 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
                 never=not never.isdisjoint(numbers),
                 stays=staying[of],
                 belongs=spec.daemon,
+                controller=_controller(spec.owner),
+                safe_to_evict=spec.annotations.get(SAFE_TO_EVICT, ""),
+                local_storage=keeps_local_data(spec.spec.volumes, spec.annotations),
             )
         )
     return found
@@ -102,6 +109,13 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
 def stays(spec: core.PodSpec) -> bool:
     """Whether the pod tolerates the taint of a drained node, so that nobody evicts it."""
     return selectors.untolerated((karpenter.DISRUPTED,), spec.tolerations, (karpenter.DISRUPTED.effect,)) is None
+
+
+def _controller(owner: str) -> str:
+    """The kind of what controls a pod, in lower case; empty for a pod that nothing does."""
+    parts = owner.split("/")
+    kind = parts[1] if len(parts) > 2 else "deployment" if owner else ""
+    return "" if kind == "pod" else kind
 
 
 def _cost(written: str) -> int:

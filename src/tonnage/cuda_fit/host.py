@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from tonnage.errors import InputError
 from tonnage.facts import cuda as facts
 from tonnage.facts.cuda import Version
+from tonnage.facts.labels import NVIDIA
 
-_PREFIX = "nvidia.com/"
 _DRIVER = (
     ("cuda.driver-version.major", "cuda.driver-version.minor", "cuda.driver-version.revision"),
     ("cuda.driver.major", "cuda.driver.minor", "cuda.driver.rev"),
@@ -26,7 +26,7 @@ _RUNTIME = (
 )
 _COMPUTE = ("gpu.compute.major", "gpu.compute.minor")
 _WRITTEN = ("gpu.product", "cuda.driver-version.full", "cuda.runtime-version.full")
-LABELS = tuple(_PREFIX + key for keys in (_WRITTEN, _COMPUTE, *_DRIVER, *_RUNTIME) for key in keys)
+LABELS = tuple(NVIDIA + key for keys in (_WRITTEN, _COMPUTE, *_DRIVER, *_RUNTIME) for key in keys)
 """All labels that :func:`of_labels` looks at."""
 
 
@@ -93,7 +93,7 @@ def _capability(arch: str) -> Version:
 
 def of_labels(labels: Mapping[str, str]) -> Host:
     """A node by its labels. What is missing or no number is not known; nothing is raised."""
-    own = {key.removeprefix(_PREFIX): labels[key] for key in LABELS if key in labels}
+    own = {key.removeprefix(NVIDIA): labels[key] for key in LABELS if key in labels}
     made = Host()
     found = facts.gpu_of_product(own.get("gpu.product", ""))
     if found is not None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tonnage.facts import names, tables
 
-_GB_PER_S = 1e9
+GB_PER_S = 1e9
 _TFLOPS = 1e12
 
 
@@ -68,18 +68,18 @@ def _read() -> tuple[tuple[Gpu, tuple[str, ...]], ...]:
 
 
 def _gpu(row: dict[str, str]) -> Gpu:
-    nvlink = tables.scaled(row["nvlink_gb_per_s"], _GB_PER_S)
+    nvlink = tables.scaled(row["nvlink_gb_per_s"], GB_PER_S)
     return Gpu(
         name=row["name"],
         product=row["product"],
         karpenter_name=row["karpenter_name"],
         memory_mib=int(row["memory_mib"]),
-        bandwidth_bytes_per_s=round(float(row["bandwidth_gb_per_s"]) * _GB_PER_S),
+        bandwidth_bytes_per_s=round(float(row["bandwidth_gb_per_s"]) * GB_PER_S),
         bf16_flops=float(row["bf16_tflops"]) * _TFLOPS,
         fp8_flops=tables.scaled(row["fp8_tflops"], _TFLOPS),
         fp4_flops=tables.scaled(row["fp4_tflops"], _TFLOPS),
         nvlink_bytes_per_s=None if nvlink is None else round(nvlink),
-        pcie_bytes_per_s=round(float(row["pcie_gb_per_s"]) * _GB_PER_S),
+        pcie_bytes_per_s=round(float(row["pcie_gb_per_s"]) * GB_PER_S),
         power_w=int(row["power_w"]),
         source=row["source"],
     )

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from tonnage.errors import InputError, Where
 from tonnage.facts import names, tables
+from tonnage.facts.labels import AWS_INSTANCE
 
-_AWS = "karpenter.k8s.aws/instance-"
 _CATEGORY_GENERATION = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]+)")
 
 
@@ -79,30 +79,30 @@ class InstanceType(Struct, frozen=True):
             "node.kubernetes.io/instance-type": self.name,
             "kubernetes.io/arch": self.arch,
             "kubernetes.io/os": "linux",
-            _AWS + "family": self.family,
-            _AWS + "size": self.size,
-            _AWS + "hypervisor": self.hypervisor,
-            _AWS + "tenancy": "default",
-            _AWS + "cpu": self.vcpu,
-            _AWS + "cpu-manufacturer": self.cpu_manufacturer,
-            _AWS + "memory": self.memory_mib,
-            _AWS + "network-bandwidth": self.network_mbps,
-            _AWS + "ebs-bandwidth": self.ebs_mbps,
-            _AWS + "local-nvme": self.local_nvme_gb or None,
-            _AWS + "capability-flex": "true" if self.family.endswith("-flex") else "false",
+            AWS_INSTANCE + "family": self.family,
+            AWS_INSTANCE + "size": self.size,
+            AWS_INSTANCE + "hypervisor": self.hypervisor,
+            AWS_INSTANCE + "tenancy": "default",
+            AWS_INSTANCE + "cpu": self.vcpu,
+            AWS_INSTANCE + "cpu-manufacturer": self.cpu_manufacturer,
+            AWS_INSTANCE + "memory": self.memory_mib,
+            AWS_INSTANCE + "network-bandwidth": self.network_mbps,
+            AWS_INSTANCE + "ebs-bandwidth": self.ebs_mbps,
+            AWS_INSTANCE + "local-nvme": self.local_nvme_gb or None,
+            AWS_INSTANCE + "capability-flex": "true" if self.family.endswith("-flex") else "false",
         }
         parts = _CATEGORY_GENERATION.match(self.family)
         if parts:
-            own[_AWS + "category"], own[_AWS + "generation"] = parts.groups()
+            own[AWS_INSTANCE + "category"], own[AWS_INSTANCE + "generation"] = parts.groups()
         if self.kind == "gpu":
-            own[_AWS + "gpu-name"] = self.accelerator_name
-            own[_AWS + "gpu-manufacturer"] = self.accelerator_manufacturer
-            own[_AWS + "gpu-count"] = self.gpu_count
-            own[_AWS + "gpu-memory"] = self.gpu_memory_mib
+            own[AWS_INSTANCE + "gpu-name"] = self.accelerator_name
+            own[AWS_INSTANCE + "gpu-manufacturer"] = self.accelerator_manufacturer
+            own[AWS_INSTANCE + "gpu-count"] = self.gpu_count
+            own[AWS_INSTANCE + "gpu-memory"] = self.gpu_memory_mib
         elif self.kind == "accelerator":
-            own[_AWS + "accelerator-name"] = self.accelerator_name
-            own[_AWS + "accelerator-manufacturer"] = self.accelerator_manufacturer
-            own[_AWS + "accelerator-count"] = self.accelerator_count
+            own[AWS_INSTANCE + "accelerator-name"] = self.accelerator_name
+            own[AWS_INSTANCE + "accelerator-manufacturer"] = self.accelerator_manufacturer
+            own[AWS_INSTANCE + "accelerator-count"] = self.accelerator_count
         return {key: str(value) for key, value in own.items() if value is not None and value != ""}
 
 

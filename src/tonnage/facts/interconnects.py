@@ -10,9 +10,9 @@ from functools import lru_cache
 from msgspec import Struct
 
 from tonnage.facts import tables
+from tonnage.facts.gpus import GB_PER_S
 
 _US = 1e-6
-_GB_PER_S = 1e9
 
 
 class TopologyLabel(Struct, frozen=True):
@@ -80,7 +80,7 @@ def _gpu_topologies() -> dict[str, GpuTopology]:
             _groups(row["numa"]),
             _groups(row["switches"]),
             dict(_pair(cell) for cell in row["nvlinks"].split()),
-            tables.scaled(row["gb_per_s_a_link"], _GB_PER_S),
+            tables.scaled(row["gb_per_s_a_link"], GB_PER_S),
             row["source"],
         )
         for row in tables.rows("gpu_topologies.csv")

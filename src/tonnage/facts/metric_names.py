@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tonnage.facts import names, tables
 
-_HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
 class Metric(Struct, frozen=True):
@@ -52,7 +52,7 @@ def find(name: str) -> Metric | None:
     table = _by_name()
     if name in table:
         return table[name]
-    for part in _HISTOGRAM_PARTS:
+    for part in HISTOGRAM_PARTS:
         whole = table.get(name.removesuffix(part))
         if name.endswith(part) and whole is not None and whole.type == "histogram":
             return whole

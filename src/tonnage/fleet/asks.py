@@ -124,6 +124,14 @@ def _whole(requests: Mapping[str, int]) -> Ask:
     return Ask(Kind.WHOLE, named[0][1], requests[named[0][1]], FULL) if named else NOTHING
 
 
+def worth(ask: Ask, memory_mib: int) -> int:
+    """Thousandths of devices that the ask is worth, wherever it is placed: MIG instances by their compute slices,
+    memory as a share of a device with ``memory_mib``, the largest there is (0: not known; it counts as nothing)."""
+    part = 10 * ask.percent or (min(FULL, FULL * ask.mib // memory_mib) if memory_mib else 0)
+    each = max(ask.milli, part) if ask.kind is Kind.MEMORY else ask.milli
+    return ask.count * each + sum(_slices().get(name, 0) * count for name, count in ask.profiles)
+
+
 def is_device(resource: str) -> bool:
     """Whether a resource counts whole accelerators or replicas of them, as the facts say or as it is named
     (``vendor/gpu``). Any other extended resource is a mere number."""
@@ -139,6 +147,17 @@ def is_known(resource: str) -> bool:
 def _instances() -> frozenset[str]:
     every = (geometry(gpu.name) for gpu in gpus.all())
     return frozenset(name for one in every if one is not None for name in (*one.slots, *one.parts))
+
+
+@lru_cache(maxsize=1)
+def _slices() -> dict[str, int]:
+    """Thousandths of a card by the resource of a MIG or a compute instance; of two cards with one name the larger."""
+    found: dict[str, int] = {}
+    for gpu in gpus.all():
+        one = geometry(gpu.name)
+        for slot in () if one is None else (*one.slots.values(), *(part.slot for part in one.parts.values())):
+            found[slot.resource] = max(found.get(slot.resource, 0), slot.milli)
+    return found
 
 
 def device_resource(offered: Iterable[str]) -> str:

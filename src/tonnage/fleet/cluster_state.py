@@ -47,11 +47,11 @@ class State(ABC):
 
     @abstractmethod
     def claims(self) -> tuple[ClaimView, ...]:
-        """NodeClaims that are not initialised yet, by name."""
+        """NodeClaims that are not initialized yet, by name."""
 
     @abstractmethod
     def knows_claim(self, name: str) -> bool:
-        """Whether there is such a NodeClaim that is not initialised."""
+        """Whether there is such a NodeClaim that is not initialized."""
 
     @abstractmethod
     def last_claim(self) -> int:

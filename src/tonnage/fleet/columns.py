@@ -22,6 +22,12 @@ def grow(array: NDArray[Any], shape: tuple[int, ...], fill: int) -> NDArray[Any]
     return larger
 
 
+def distinct(numbers: NDArray[np.integer[Any]]) -> list[int]:
+    """The different values of a flat array, ascending. Where numpy has not looked for masked arrays yet, ``np.unique``
+    imports them, which takes longer than the first decision about a hundred pods."""
+    return sorted(set(numbers.tolist()))
+
+
 class Interned(Generic[K, V]):
     """Equal values stored once, by number. ``rows`` only ever grows, so a number stays good."""
 

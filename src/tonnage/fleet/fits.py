@@ -12,7 +12,6 @@ from tonnage.fleet.asks import FULL, Ask, Kind
 from tonnage.fleet.cards import FREE_DEVICE, SHARED_DEVICE
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.devices import How, Piece, State
-from tonnage.fleet.holding import unit
 from tonnage.fleet.search import Search, asked_of, choose, ways
 from tonnage.fleet.state import Fleet
 
@@ -57,7 +56,7 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
     if len(ask.profiles) > 1:
         dynamic = np.array([cut.dynamic for cut in fleet.cards.cuts.rows])
         for i in special[dynamic[fleet.cards.cut[rows[special]]].any(axis=1)]:
-            count = ask.count if ask.resource == unit(fleet, int(rows[i])) else 0
+            count = ask.count if ask.resource == fleet.device_unit(int(rows[i])) else 0
             there[i] &= not choose(fleet.cards, int(rows[i]), ask, count)[1]
     return there
 
@@ -143,7 +142,7 @@ CHOICES = 64
 def choices(fleet: Fleet, row: int, ask: Ask) -> list[Choice]:
     """The ways to give devices of the node to an ask, one for each different outcome, tightest first; none where it
     does not fit, and one without devices where none are to be given. Its other resources are not looked at."""
-    counts_it = ask.resource == unit(fleet, row)
+    counts_it = ask.resource == fleet.device_unit(row)
     if ask.refused or (ask.shares and not counts_it):
         return []
     todo = asked_of(fleet.cards, row, ask, ask.count if counts_it else 0)

@@ -1,29 +1,24 @@
-"""Which pods hold what of a node's devices: choosing, taking, releasing, and what is left when a node changes."""
+"""Which pods stand on a node and hold what of its devices: choosing, taking, releasing, and what is left when a node
+changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tonnage.fleet import search
 from tonnage.fleet.asks import FULL, Ask
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.devices import How, Piece
+from tonnage.fleet.node_columns import Amounts, NodeColumns, Requests
 from tonnage.fleet.outfit import Outfit
+from tonnage.fleet.pod_columns import PodColumns
 from tonnage.fleet.rows import Conflict, PodRow
-from tonnage.fleet.tables import Tables
 
 Place = tuple[int, int | None]
 """(index of a device, first memory slice of a MIG instance on it)."""
-
-
-def held(fleet: Tables, row: int) -> dict[int, Chosen]:
-    """What the node's pods have of its devices, by pod row."""
-    pods = ((pod_row, fleet.pod(pod_row)) for pod_row in sorted(fleet.node(row).pods))
-    return {pod_row: (pod.devices, pod.pieces) for pod_row, pod in pods if pod.devices}
 
 
 def of_each(pod: PodRow) -> list[tuple[int, int]]:
@@ -46,154 +41,177 @@ def milli(pod: PodRow) -> int:
     return found + FULL * sum([device not in apart for device in pod.devices])
 
 
-def in_use(fleet: Tables, row: int) -> list[int]:
-    """The node's devices that something is on."""
-    holder = fleet.devices[row]
-    return [int(device) for device in np.flatnonzero((holder >= 0) | (holder == SHARED_DEVICE))]
+class Holding:
+    """Which pods stand on which nodes, and what they hold of the devices: what is written of it is written of both."""
 
+    def __init__(self, nodes: NodeColumns, pods: PodColumns) -> None:
+        self.nodes, self.pods = nodes, pods
 
-def unit(fleet: Tables, row: int) -> str:
-    """The resource that counts the node's whole devices or replicas; empty: none."""
-    column = fleet.cards.unit[row]
-    return fleet.resources[column] if column >= 0 else ""
+    def held(self, row: int) -> dict[int, Chosen]:
+        """What the node's pods have of its devices, by pod row."""
+        pods = ((pod_row, self.pods.pod(pod_row)) for pod_row in sorted(self.nodes.node(row).pods))
+        return {pod_row: (pod.devices, pod.pieces) for pod_row, pod in pods if pod.devices}
 
+    def in_use(self, row: int) -> list[int]:
+        """The node's devices that something is on."""
+        holder = self.nodes.devices[row]
+        return [int(device) for device in np.flatnonzero((holder >= 0) | (holder == SHARED_DEVICE))]
 
-def choose(
-    fleet: Tables, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool = False
-) -> Chosen:
-    """The devices of the node for a pod of this class; nothing changes.
+    def choose(self, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool = False) -> Chosen:
+        """The devices of the node for a pod of this class; nothing changes.
 
-    Raises Conflict when they are not free or not enough, unless that was ``observed``: then those that are."""
-    ask = fleet.classes.shapes[pod_class.shape].ask
-    cards = fleet.cards
-    if ask.shares or cards.special[row]:
-        return _parts(fleet, ask, pod_class, row, wanted, observed=observed)
-    column = cards.unit.item(row)
-    count = pod_class.requests.get(fleet.resources[column], 0) if column >= 0 else 0
-    if not count and not wanted:
-        return NO_CHOICE
-    holder = cards.holder[row].tolist()
-    if wanted is None and count == 1 and FREE_DEVICE in holder:
-        return (holder.index(FREE_DEVICE),), ()
-    if wanted is None:
-        chosen = tuple([device for device, by in enumerate(holder) if by == FREE_DEVICE][:count])
-    else:
-        chosen = tuple(wanted)
-        if any(not 0 <= device < len(holder) or holder[device] != FREE_DEVICE for device in chosen):
-            raise Conflict(f"node {fleet.node(row).spec.name}: a device of {chosen} is not free")
-    if not len(chosen) == len(set(chosen)) == count and not observed:
-        raise Conflict(f"node {fleet.node(row).spec.name}: {count} devices requested, not {chosen}")
-    return chosen, ()
+        Raises Conflict when they are not free or not enough, unless that was ``observed``: then those that are."""
+        ask = self.pods.classes.shapes[pod_class.shape].ask
+        cards = self.nodes.cards
+        if ask.shares or cards.special[row]:
+            return self._parts(ask, pod_class, row, wanted, observed=observed)
+        column = cards.unit.item(row)
+        count = pod_class.requests.get(self.nodes.resources[column], 0) if column >= 0 else 0
+        if not count and not wanted:
+            return NO_CHOICE
+        holder = cards.holder[row].tolist()
+        if wanted is None and count == 1 and FREE_DEVICE in holder:
+            return (holder.index(FREE_DEVICE),), ()
+        if wanted is None:
+            chosen = tuple([device for device, by in enumerate(holder) if by == FREE_DEVICE][:count])
+        else:
+            chosen = tuple(wanted)
+            if any(not 0 <= device < len(holder) or holder[device] != FREE_DEVICE for device in chosen):
+                raise Conflict(f"node {self.nodes.node(row).spec.name}: a device of {chosen} is not free")
+        if not len(chosen) == len(set(chosen)) == count and not observed:
+            raise Conflict(f"node {self.nodes.node(row).spec.name}: {count} devices requested, not {chosen}")
+        return chosen, ()
 
+    def stand(self, pod_class: PodClass, row: int, places: Sequence[Place]) -> Chosen:
+        """What a pod of this class has that stands, as was observed, in these places of the node; where such a place
+        is not free here, what is chosen among the devices."""
+        chosen = self.choose(pod_class, row, [device for device, _ in places], observed=True)
+        left, pieces = list(places), []
+        for piece in chosen[1]:
+            found = next((place for place in left if self._fits(row, piece, place)), None)
+            if found is not None:
+                left.remove(found)
+                piece = piece._replace(mask=self._span(row, piece, found))
+            pieces.append(piece)
+        masks = [(piece.device, piece.mask) for piece in pieces if piece.mask]
+        apart = all(not a[1] & b[1] for i, a in enumerate(masks) for b in masks[:i] if a[0] == b[0])
+        return (chosen[0], tuple(pieces)) if apart else chosen
 
-def stand(fleet: Tables, pod_class: PodClass, row: int, places: Sequence[Place]) -> Chosen:
-    """What a pod of this class has that stands, as was observed, in these places of the node; where such a place is not
-    free here, what is chosen among the devices."""
-    chosen = choose(fleet, pod_class, row, [device for device, _ in places], observed=True)
-    left, pieces = list(places), []
-    for piece in chosen[1]:
-        found = next((place for place in left if _fits(fleet, row, piece, place)), None)
-        if found is not None:
-            left.remove(found)
-            piece = piece._replace(mask=_span(fleet, row, piece, found))
-        pieces.append(piece)
-    masks = [(piece.device, piece.mask) for piece in pieces if piece.mask]
-    apart = all(not a[1] & b[1] for i, a in enumerate(masks) for b in masks[:i] if a[0] == b[0])
-    return (chosen[0], tuple(pieces)) if apart else chosen
+    def _fits(self, row: int, piece: Piece, place: Place) -> bool:
+        """Whether the MIG instance can stand in that place as things are."""
+        span = self._span(row, piece, place) if piece.mask and place[0] == piece.device else 0
+        return bool(span) and not span & int(self.nodes.cards.mask[row, piece.device])
 
+    def _span(self, row: int, piece: Piece, place: Place) -> int:
+        """The slices of the instance that was made there for the piece; 0: none was."""
+        cut = self.nodes.cards.cut_of(row, piece.device)
+        made = place[1] is not None and (piece.what, place[1]) in (cut.instances or ())
+        return cut.geometry.named(piece.what).spans.get(place[1] or 0, 0) if made else 0
 
-def _fits(fleet: Tables, row: int, piece: Piece, place: Place) -> bool:
-    """Whether the MIG instance can stand in that place as things are."""
-    span = _span(fleet, row, piece, place) if piece.mask and place[0] == piece.device else 0
-    return bool(span) and not span & int(fleet.cards.mask[row, piece.device])
+    def claim(self, pod_class: PodClass, row: int) -> Chosen:
+        """What keeps room on the node for a pod of this class that is to stand on devices which are not free yet: those
+        that are, and where some are missing, what is free of the shared ones, as it may wait for just these."""
+        chosen, cards = self.choose(pod_class, row, None, observed=True), self.nodes.cards
+        ask, resource = self.pods.classes.shapes[pod_class.shape].ask, self.nodes.unit(row)
+        if len(set(chosen[0])) >= (ask.count if ask.shares else pod_class.requests.get(resource, 0)):
+            return chosen
+        devices, pieces = chosen
+        for device in np.flatnonzero((cards.holder[row] == SHARED_DEVICE) & (cards.milli[row] > 0)).tolist():
+            if device not in devices and cards.cut_of(row, device).how is How.OPEN:
+                pieces += (Piece(device, int(cards.milli[row, device]), int(cards.mib[row, device])),)
+        return (*devices, *(piece.device for piece in pieces if piece.device not in devices)), pieces
 
-
-def _span(fleet: Tables, row: int, piece: Piece, place: Place) -> int:
-    """The slices of the instance that was made there for the piece; 0: none was."""
-    cut = fleet.cards.cut_of(row, piece.device)
-    made = place[1] is not None and (piece.what, place[1]) in (cut.instances or ())
-    return cut.geometry.named(piece.what).spans.get(place[1] or 0, 0) if made else 0
-
-
-def claim(fleet: Tables, pod_class: PodClass, row: int) -> Chosen:
-    """What keeps room on the node for a pod of this class that is to stand on devices which are not free yet: those
-    that are, and where some are missing, what is free of the shared ones, as it may wait for just these."""
-    chosen, cards = choose(fleet, pod_class, row, None, observed=True), fleet.cards
-    ask, resource = fleet.classes.shapes[pod_class.shape].ask, unit(fleet, row)
-    if len(set(chosen[0])) >= (ask.count if ask.shares else pod_class.requests.get(resource, 0)):
+    def _parts(
+        self, ask: Ask, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool
+    ) -> Chosen:
+        """:meth:`choose` where devices are shared."""
+        resource = self.nodes.unit(row)
+        count = pod_class.requests.get(resource, 0) if resource else 0
+        if ask.shares and (ask.refused or ask.resource != resource):
+            chosen, missing = NO_CHOICE, ask.resource
+        else:
+            chosen, missing = search.choose(self.nodes.cards, row, ask, count, wanted, observed=observed)
+        if not observed and (missing or (wanted is not None and set(wanted) != set(chosen[0]))):
+            name, among = self.nodes.node(row).spec.name, "" if wanted is None else f" on devices {tuple(wanted)}"
+            raise Conflict(ask.refused or f"node {name} has no room for the pod's {missing or 'devices'}{among}")
         return chosen
-    devices, pieces = chosen
-    for device in np.flatnonzero((cards.holder[row] == SHARED_DEVICE) & (cards.milli[row] > 0)).tolist():
-        if device not in devices and cards.cut_of(row, device).how is How.OPEN:
-            pieces += (Piece(device, int(cards.milli[row, device]), int(cards.mib[row, device])),)
-    return (*devices, *(piece.device for piece in pieces if piece.device not in devices)), pieces
 
+    # ---- what is written ----
 
-def _parts(
-    fleet: Tables, ask: Ask, pod_class: PodClass, row: int, wanted: Sequence[int] | None, *, observed: bool
-) -> Chosen:
-    """:func:`choose` where devices are shared."""
-    resource = unit(fleet, row)
-    count = pod_class.requests.get(resource, 0) if resource else 0
-    if ask.shares and (ask.refused or ask.resource != resource):
-        chosen, missing = NO_CHOICE, ask.resource
-    else:
-        chosen, missing = search.choose(fleet.cards, row, ask, count, wanted, observed=observed)
-    if not observed and (missing or (wanted is not None and set(wanted) != set(chosen[0]))):
-        name, among = fleet.node(row).spec.name, "" if wanted is None else f" on devices {tuple(wanted)}"
-        raise Conflict(ask.refused or f"node {name} has no room for the pod's {missing or 'devices'}{among}")
-    return chosen
+    def put(self, pod_row: int, node_row: int, requests: Requests, chosen: Chosen) -> None:
+        """Let a pending pod stand on the node, on devices that are free. ``requests``: of its shape."""
+        pods = self.pods
+        pod = pods.pod(pod_row)
+        free = self.nodes.free[node_row]
+        for column, amount in requests:
+            free[column] -= amount
+        if chosen[0]:
+            self.take(node_row, chosen, pod_row)
+        pod.devices, pod.pieces = chosen
+        pod.node = node_row
+        self.nodes.node(node_row).pods.add(pod_row)
+        del pods.pending[pod_row]
+        pods.count(pod, node_row, 1)
 
+    def lift(self, pod_row: int, requests: Requests) -> None:
+        """Undo :meth:`put`."""
+        pods = self.pods
+        pod = pods.pod(pod_row)
+        node_row = pod.node
+        free = self.nodes.free[node_row]
+        for column, amount in requests:
+            free[column] += amount
+        if pod.devices:
+            self.give_back(node_row, (pod.devices, pod.pieces))
+        self.nodes.node(node_row).pods.discard(pod_row)
+        pod.node, pod.devices, pod.pieces = -1, (), ()
+        pods.pending[pod_row] = None
+        pods.count(pod, node_row, -1)
 
-def take(fleet: Tables, row: int, chosen: Chosen, pod_row: int) -> None:
-    """Put the pod on its devices."""
-    if not chosen[1] and not fleet.cards.special[row]:
-        fleet.cards.hold(row, chosen[0], pod_row)
-        return
-    for name, more in fleet.cards.take(row, chosen, unit(fleet, row), pod_row):
-        column = fleet.resource(name)
-        fleet.free[row, column] += more
+    def take(self, row: int, chosen: Chosen, pod_row: int) -> None:
+        """Put the pod on its devices."""
+        if not chosen[1] and not self.nodes.cards.special[row]:
+            self.nodes.cards.hold(row, chosen[0], pod_row)
+            return
+        for name, more in self.nodes.cards.take(row, chosen, self.nodes.unit(row), pod_row):
+            column = self.nodes.resource(name)
+            self.nodes.free[row, column] += more
 
+    def give_back(self, row: int, chosen: Chosen) -> None:
+        """Undo :meth:`take`."""
+        if not chosen[1] and not self.nodes.cards.special[row]:
+            self.nodes.cards.release(row, chosen[0])
+            return
+        for name, more in self.nodes.cards.give_back(row, chosen, self.nodes.unit(row)):
+            column = self.nodes.resource(name)
+            self.nodes.free[row, column] += more
 
-def give_back(fleet: Tables, row: int, chosen: Chosen) -> None:
-    """Undo :func:`take`."""
-    if not chosen[1] and not fleet.cards.special[row]:
-        fleet.cards.release(row, chosen[0])
-        return
-    for name, more in fleet.cards.give_back(row, chosen, unit(fleet, row)):
-        column = fleet.resource(name)
-        fleet.free[row, column] += more
+    def refit(self, row: int, new: Outfit, amounts: Amounts, restored: Mapping[int, Chosen] | None) -> None:
+        """Give the node these devices, and these amounts as its allocatable. Its pods then have what they had of
+        devices that are as before, and of the others what these give; or, where given, what is to be ``restored``."""
+        cards, node = self.nodes.cards, self.nodes.node(row)
+        changed = {device for device in self.in_use(row) if not new.same(cards, row, device)}
+        before = self.held(row)
+        lifted = before if changed or restored is not None else {}
+        for pod_row, chosen in lifted.items():
+            self.give_back(row, chosen)
+            self._note(pod_row, NO_CHOICE)
+        without = sorted(node.pods - set(before)) if node.cuts != new.cuts else []
+        self.nodes.free[row] += amounts - self.nodes.allocatable[row]
+        self.nodes.allocatable[row] = amounts
+        node.cuts = new.cuts
+        cards.lay(row, new.cuts, new.count, new.memory, self.nodes.resource(new.unit) if new.unit else -1)
+        kept = {pod: chosen for pod, chosen in lifted.items() if not changed & set(chosen[0])}
+        for pod_row, chosen in (kept if restored is None else restored).items():
+            self.take(row, chosen, pod_row)
+            self._note(pod_row, chosen)
+        for pod_row in (*sorted(set(lifted) - set(kept)), *without) if restored is None else ():
+            there = None if pod_row not in lifted else [device for device in lifted[pod_row][0] if device < new.count]
+            pod_class = self.pods.classes.rows[self.pods.pod(pod_row).class_id]
+            chosen = self.choose(pod_class, row, there, observed=True)
+            self.take(row, chosen, pod_row)
+            self._note(pod_row, chosen)
 
-
-def refit(
-    fleet: Tables, row: int, new: Outfit, amounts: NDArray[np.int64], restored: Mapping[int, Chosen] | None
-) -> None:
-    """Give the node these devices, and these amounts as its allocatable. Its pods then have what they had of devices
-    that are as before, and of the others what these give; or, where given, what is to be ``restored``."""
-    cards, node = fleet.cards, fleet.node(row)
-    changed = {device for device in in_use(fleet, row) if not new.same(cards, row, device)}
-    before = held(fleet, row)
-    lifted = before if changed or restored is not None else {}
-    for pod_row, chosen in lifted.items():
-        give_back(fleet, row, chosen)
-        _note(fleet, pod_row, NO_CHOICE)
-    without = sorted(node.pods - set(before)) if node.cuts != new.cuts else []
-    fleet.free[row] += amounts - fleet.allocatable[row]
-    fleet.allocatable[row] = amounts
-    node.cuts = new.cuts
-    cards.lay(row, new.cuts, new.count, new.memory, fleet.resource(new.unit) if new.unit else -1)
-    kept = {pod: chosen for pod, chosen in lifted.items() if not changed & set(chosen[0])}
-    for pod_row, chosen in (kept if restored is None else restored).items():
-        take(fleet, row, chosen, pod_row)
-        _note(fleet, pod_row, chosen)
-    for pod_row in (*sorted(set(lifted) - set(kept)), *without) if restored is None else ():
-        there = None if pod_row not in lifted else [device for device in lifted[pod_row][0] if device < new.count]
-        pod_class = fleet.classes.rows[fleet.pod(pod_row).class_id]
-        chosen = choose(fleet, pod_class, row, there, observed=True)
-        take(fleet, row, chosen, pod_row)
-        _note(fleet, pod_row, chosen)
-
-
-def _note(fleet: Tables, pod_row: int, chosen: Chosen) -> None:
-    pod = fleet.pod(pod_row)
-    pod.devices, pod.pieces = chosen
+    def _note(self, pod_row: int, chosen: Chosen) -> None:
+        pod = self.pods.pod(pod_row)
+        pod.devices, pod.pieces = chosen

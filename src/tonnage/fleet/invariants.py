@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How
-from tonnage.fleet.holding import unit
 from tonnage.fleet.outfit import outfit
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import FREE_DEVICE, HOSTNAME, NO_DEVICE, SHARED_DEVICE, Fleet
@@ -72,7 +71,7 @@ def _corrections(fleet: Fleet, columns: Columns) -> NDArray[np.int64]:
     touched = (columns["holder"] >= 0) | (columns["holder"] == SHARED_DEVICE)
     for row, device in np.argwhere(touched):
         holder = int(columns["holder"][row, device])
-        cut, own = cards.cut_of(row, device), unit(fleet, row)
+        cut, own = cards.cut_of(row, device), fleet.device_unit(row)
         if cut.how is How.OPEN and holder == SHARED_DEVICE:
             more[row, fleet.resource(own)] -= 1
         elif cut.how is How.SPLIT:
@@ -128,7 +127,7 @@ def _held(fleet: Fleet, pod: PodRow) -> list[str]:
     pod_class = fleet.classes.rows[pod.class_id]
     ask, cards = fleet.classes.shapes[pod_class.shape].ask, fleet.cards
     special = bool(cards.special[pod.node])
-    wanted = ask.count if ask.shares else pod_class.requests.get(unit(fleet, pod.node), 0)
+    wanted = ask.count if ask.shares else pod_class.requests.get(fleet.device_unit(pod.node), 0)
     if special and any(cards.cut_of(pod.node, device).how is How.MIG for device in pod.devices):
         wanted += sum(n for _, n in ask.profiles)
     shared = {piece.device for piece in pod.pieces}

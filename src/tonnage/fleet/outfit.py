@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tonnage.facts import gpus, instances, mig
+from tonnage.facts.labels import GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_PRODUCT
 from tonnage.fleet.asks import GPU, SHARED_GPU
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.compute import divided
@@ -17,14 +18,10 @@ from tonnage.fleet.rows import NodeRow
 
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
-PRODUCT_LABEL = "nvidia.com/gpu.product"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
-COUNT_LABEL = "nvidia.com/gpu.count"
-LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, PRODUCT_LABEL, MEMORY_LABEL)
+LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, GPU_PRODUCT, MEMORY_LABEL)
 """All labels that :func:`outfit` looks at."""
 MPS = "mps"
-_TYPE_LABEL = "node.kubernetes.io/instance-type"
-_MIG_PRODUCT = "-MIG-"
 _INSTANCES = 7
 """The most on a card."""
 MOST_DEVICES = 256
@@ -82,11 +79,11 @@ def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
 def cards_of(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> int:
     """How many cards a node has by its instance type, else by the labels of GPU feature discovery, else by what it can
     hold: replicas and MIG instances are not cards."""
-    kind = labels.get(_TYPE_LABEL, "")
+    kind = labels.get(INSTANCE_TYPE, "")
     if instances.known(kind) and (count := instances.get(kind).gpu_count):
         return count
-    product, _, single = labels.get(PRODUCT_LABEL, "").removesuffix("-SHARED").partition(_MIG_PRODUCT)
-    counted, gpu = _whole(labels.get(COUNT_LABEL, "")), _by_product().get(product, "")
+    product, _, single = labels.get(GPU_PRODUCT, "").removesuffix("-SHARED").partition(MIG_PRODUCT)
+    counted, gpu = _whole(labels.get(GPU_COUNT, "")), _by_product().get(product, "")
     if single:
         profile = next((one for one in mig.profiles(gpu, plain=False) if one.name == single), None)
         made = counted or allocatable.get(GPU, 0) // max(_whole(labels.get(REPLICAS_LABEL, "")), 1)
@@ -213,7 +210,7 @@ def _one_card(how: Geometry, mask: int, names: list[str]) -> list[tuple[str, int
 
 def node_gpu(labels: Mapping[str, str], gpu: str) -> str:
     """The GPU of a node by its name in the facts: as its spec says, else by its product label; empty: not known."""
-    return gpu or _by_product().get(labels.get(PRODUCT_LABEL, "").removesuffix("-SHARED"), "")
+    return gpu or _by_product().get(labels.get(GPU_PRODUCT, "").removesuffix("-SHARED"), "")
 
 
 @lru_cache(maxsize=1)

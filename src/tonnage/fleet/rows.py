@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+import msgspec
+
 from tonnage.decisions import Ref
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet.devices import Cut, Piece
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core
-
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -64,8 +65,9 @@ class NodeRow:
     """The columns of a node that are not numbers. ``pods``: rows of the pods bound to it.
 
     ``bare``: it takes no pods, and no taint says so. ``shut``: why it takes no pods, nor ever will, although it is not
-    cordoned; empty: nothing. ``leaving``: it takes no pods any more. ``returning``: it is marked for termination;
-    ``unfinished``: and nothing more has been done about it yet. ``cuts``: how its devices are partitioned now; empty:
+    cordoned; empty: nothing. ``leaving``: it is terminating. ``returning``: it is marked for termination;
+    ``unfinished``: and nothing more has been done about it yet. ``scale_down_disabled``: the Cluster Autoscaler is to
+    leave it. ``cuts``: how its devices are partitioned now; empty:
     none is.
     """
 
@@ -79,6 +81,7 @@ class NodeRow:
     returning: bool = False
     unfinished: bool = False
     do_not_disrupt: bool = False
+    scale_down_disabled: bool = False
     cuts: tuple[Cut, ...] = ()
     shut: str = ""
     bare: bool = False
@@ -93,6 +96,7 @@ class NodeFacts(TypedDict, total=False):
     returning: bool
     unfinished: bool
     do_not_disrupt: bool
+    scale_down_disabled: bool
     shut: str
     bare: bool
 
@@ -127,8 +131,7 @@ class PodSpec:
         return Ref("Pod", self.name, self.namespace, self.uid)
 
 
-@dataclass(slots=True)
-class PodRow:
+class PodRow(msgspec.Struct, gc=False):
     """The columns of a pod. ``node``: row of the node it is bound to, -1 while it is pending.
 
     ``devices``: the devices that it is on; ``pieces``: what it holds of those that it does not hold whole."""

@@ -55,7 +55,7 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """A NodeClaim that is not initialised yet: launched, or being launched. ``launch``: the decision that launched
+    """A NodeClaim that is not initialized yet: launched, or being launched. ``launch``: the decision that launched
     it."""
 
     launch: Launch

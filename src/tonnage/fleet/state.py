@@ -15,49 +15,66 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, Self, Unpack
+from typing import Final, Self, Unpack
 
-from tonnage.fleet import holding, offers
+import numpy as np
+from numpy.typing import NDArray
+
+from tonnage.facts.labels import HOSTNAME
+from tonnage.fleet import offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
-from tonnage.fleet.classes import ClassTable
+from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Journal
 from tonnage.fleet.devices import Cut
-from tonnage.fleet.holding import Place
-from tonnage.fleet.offers import Amounts
-from tonnage.fleet.rows import HOSTNAME, Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
-from tonnage.fleet.tables import BASE_RESOURCES, CPU, MEMORY, PODS, Requests, Tables
+from tonnage.fleet.holding import Holding, Place
+from tonnage.fleet.namespaces import Namespaces
+from tonnage.fleet.node_columns import BASE_RESOURCES, CPU, MEMORY, PODS, Amounts, NodeColumns, Requests
+from tonnage.fleet.pod_columns import PodColumns
+from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
 from tonnage.fleet.undo import UndoLog
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
 
-__all__ = [
-    "BASE_RESOURCES",
-    "CPU",
-    "FREE_DEVICE",
-    "HOSTNAME",
-    "MEMORY",
-    "NO_DEVICE",
-    "PODS",
-    "SHARED_DEVICE",
-    "Conflict",
-    "Fleet",
-    "NodeRow",
-    "NodeSpec",
-    "PodRow",
-    "PodSpec",
-]
+__all__ = ["BASE_RESOURCES", "CPU", "FREE_DEVICE", "HOSTNAME", "MEMORY", "NO_DEVICE", "PODS", "SHARED_DEVICE"]
+__all__ += ["Conflict", "Fleet", "NodeRow", "NodeSpec", "PodRow", "PodSpec"]
 
 
-class Fleet(Tables):
-    """Nodes, devices and pods, and every change of them. The columns are those of :class:`Tables`."""
+class Fleet:
+    """Nodes, devices and pods, and every change of them.
+
+    They stand in :class:`NodeColumns` and :class:`PodColumns`, where a pod stands is written by :class:`Holding`, and
+    a change notes its inverse in the undo log. What of the columns is read has its own name here, and is never set.
+
+    ``topology_revision``: the number of the state that the nodes are in, whatever pods are bound: what is changed gets
+    a number that no state had before, and a what-if that ends brings the old one back. ``attach_limits``: node → CSI
+    driver → how many volumes of it the node can attach, where that is known.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._free_node_rows: list[int] = []
-        self._free_pod_rows: list[int] = []
-        self._undo = UndoLog()
+        self._nodes: Final = NodeColumns()
+        self._pods: Final = PodColumns()
+        self._holding: Final = Holding(self._nodes, self._pods)
+        self._undo: Final = UndoLog()
         self._changes = 0
         """Of the nodes, so far."""
+        self.revision = 0
+        self.topology_revision = 0
+        self.namespaces = Namespaces()
+        self.attach_limits: dict[str, dict[str, int]] = {}
+        self.nodes: Final = self._nodes.rows
+        self.node_by_name: Final = self._nodes.by_name
+        self.resources: Final = self._nodes.resources
+        self.cards: Final = self._nodes.cards
+        self.label_sets: Final = self._nodes.label_sets
+        self.label_columns: Final = self._nodes.label_columns
+        self.taint_sets: Final = self._nodes.taint_sets
+        self.pods: Final = self._pods.rows
+        self.pod_by_key: Final = self._pods.by_key
+        self.pending: Final = self._pods.pending
+        self.bound: Final = self._pods.bound
+        self.leaving: Final = self._pods.leaving
+        self.gang_pods: Final = self._pods.gangs
+        self.priorities: Final = self._pods.priorities
 
     # ---- what-ifs ----
 
@@ -78,20 +95,103 @@ class Fleet(Tables):
         self._changes += 1
         self.topology_revision = self._changes
 
+    # ---- what is read ----
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Whether there is a node, by row."""
+        return self._nodes.alive
+
+    @property
+    def schedulable(self) -> NDArray[np.bool_]:
+        """Whether it is Ready and not cordoned, by row."""
+        return self._nodes.schedulable
+
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """What is free, by row and column of the resource."""
+        return self._nodes.free
+
+    @property
+    def allocatable(self) -> NDArray[np.int64]:
+        """What can be held, by row and column of the resource."""
+        return self._nodes.allocatable
+
+    @property
+    def label_set(self) -> NDArray[np.int32]:
+        """The number of the node's set of labels, by row."""
+        return self._nodes.label_set
+
+    @property
+    def taint_set(self) -> NDArray[np.int32]:
+        """The number of the node's set of taints, by row."""
+        return self._nodes.taint_set
+
+    @property
+    def devices(self) -> NDArray[np.int32]:
+        """The holder of each device, by node row."""
+        return self.cards.holder
+
+    @property
+    def classes(self) -> ClassTable:
+        """The classes of pods; another object after :meth:`forget_classes`."""
+        return self._pods.classes
+
+    @property
+    def journal(self) -> Journal:
+        """Every change of a binding; another object after :meth:`forget_classes`."""
+        return self._pods.journal
+
+    def resource(self, name: str) -> int:
+        """The column of a resource, made when it is first seen."""
+        return self._nodes.resource(name)
+
+    def requests(self, shape_id: int) -> Requests:
+        """(column, amount) of each resource that pods of this shape request, by column; zero requests are left out."""
+        return self._pods.requests(shape_id, self._nodes.resource)
+
+    def node(self, row: int) -> NodeRow:
+        """The node in this row. Raises Conflict when there is none."""
+        return self._nodes.node(row)
+
+    def node_rows(self) -> list[int]:
+        """Rows of all nodes, by name."""
+        return self._nodes.sorted_rows(self.topology_revision)
+
+    def allocatable_of(self, row: int) -> dict[str, int]:
+        """What the node can hold, by resource name."""
+        return self._nodes.allocatable_of(row)
+
+    def device_unit(self, row: int) -> str:
+        """The resource that counts the node's whole devices or replicas; empty: none."""
+        return self._nodes.unit(row)
+
+    def workload_pods(self, row: int) -> int:
+        """How many pods of the node would have to move if it went: all but those that belong to it."""
+        return sum(not self.pod(pod).spec.daemon for pod in self.node(row).pods)
+
+    def holders(self, node_row: int, device: int) -> list[int]:
+        """The rows of the pods that are on the device, whole or on a part of it."""
+        return [row for row in sorted(self.node(node_row).pods) if device in self.pod(row).devices]
+
+    def pod(self, row: int) -> PodRow:
+        """The pod in this row. Raises Conflict when there is none."""
+        return self._pods.pod(row)
+
+    def pod_class(self, row: int) -> PodClass:
+        """The class of the pod in this row."""
+        return self._pods.class_of(self._pods.pod(row))
+
     # ---- nodes ----
 
     def add_node(self, spec: NodeSpec, *, schedulable: bool = True) -> int:
         """Add a node and return its row. Raises Conflict when a node of that name is there."""
         if spec.name in self.node_by_name:
             raise Conflict(f"node {spec.name} exists")
-        row = self._free_node_rows.pop() if self._free_node_rows else len(self.nodes)
-        if row == len(self.nodes):
-            self.nodes.append(None)
-            self.reserve_nodes(row + 1)
-        self._put_node(row, NodeRow(spec, spec.labelled(), spec.taints, set(), spec.created_ns), schedulable)
-        offers.put_allocatable(self, row, offers.amounts(self, spec.allocatable))
+        row = self._nodes.vacant()
+        node = NodeRow(spec, spec.labelled(), spec.taints, set(), spec.created_ns)
+        self._put_node(row, node, schedulable, spec.allocatable)
         self._undo.note("remove_node", row)
-        self._topology_changed()
         return row
 
     def remove_node(self, row: int) -> None:
@@ -100,36 +200,32 @@ class Fleet(Tables):
         if node.pods:
             raise Conflict(f"node {node.spec.name} still holds {len(node.pods)} pods")
         self._undo.note("_restore_node", row, node, bool(self.schedulable[row]), self.allocatable_of(row))
-        offers.put_allocatable(self, row, offers.amounts(self, {}))
-        self.nodes[row] = None
-        del self.node_by_name[node.spec.name]
-        self.alive[row] = self.schedulable[row] = False
-        self._free_node_rows.append(row)
-        self._topology_changed()
+        self._put_allocatable(row, self._nodes.amounts({}))
+        self._nodes.drop(row)
 
     def _restore_node(self, row: int, node: NodeRow, schedulable: bool, allocatable: Mapping[str, int]) -> None:
-        self._free_node_rows.pop()  # undone in reverse order, so this row is the last one there
-        self._put_node(row, node, schedulable)
-        offers.put_allocatable(self, row, offers.amounts(self, allocatable))
-        self._topology_changed()
+        self._nodes.vacant()  # undone in reverse order, so this row is the last one there
+        self._put_node(row, node, schedulable, allocatable)
 
-    def _put_node(self, row: int, node: NodeRow, schedulable: bool) -> None:
-        self.nodes[row] = node
-        self.node_by_name[node.spec.name] = row
-        self.alive[row] = True
-        self.schedulable[row] = schedulable
-        shared = {key: value for key, value in node.labels.items() if key != HOSTNAME}
-        self.label_set[row] = self.label_sets.intern(tuple(sorted(shared.items())), shared)
-        self.taint_set[row] = self.taint_sets.intern(node.taints, node.taints)
+    def _put_node(self, row: int, node: NodeRow, schedulable: bool, allocatable: Mapping[str, int]) -> None:
+        self._nodes.put(row, node, schedulable)
+        self._put_allocatable(row, self._nodes.amounts(allocatable))
+
+    def _put_allocatable(self, row: int, given: Amounts, held: Mapping[int, Chosen] | None = None) -> None:
+        offers.put_allocatable(self._holding, row, given, held)
+        self._topology_changed()
 
     def set_labels(self, row: int, labels: Mapping[str, str]) -> None:
         """Replace the node's labels. Where they say that its devices are repartitioned, its pods keep what there is."""
+        self._note_outfit(row)
+        self._nodes.put_labels(row, labels)
+        self._put_allocatable(row, self.allocatable[row].copy())
+
+    def _note_outfit(self, row: int) -> None:
+        """What is said of the node and of its devices is about to change."""
         node = self.node(row)
-        before = row, node.labels, node.spec, self.allocatable[row].copy(), holding.held(self, row)
-        self._undo.note("_restore_outfit", *before)
-        offers.put_labels(self, row, labels)
-        offers.put_allocatable(self, row, self.allocatable[row].copy())
-        self._topology_changed()
+        before = self.allocatable[row].copy(), self._holding.held(row)
+        self._undo.note("_restore_outfit", row, node.labels, node.spec, *before)
 
     def set_features(self, row: int, features: tuple[str, ...]) -> None:
         """Replace what the node's kubelet declares."""
@@ -143,14 +239,11 @@ class Fleet(Tables):
 
         Raises Conflict when its pods hold more than that, or a device that would be gone; unless it was ``observed``:
         then it is so, and pods lose the devices that are gone."""
-        amounts = offers.amounts(self, allocatable)
+        amounts = self._nodes.amounts(allocatable)
         if not observed:
-            offers.check_kept(self, row, amounts)
-            node = self.node(row)
-            before = self.allocatable[row].copy(), holding.held(self, row)
-            self._undo.note("_restore_outfit", row, node.labels, node.spec, *before)
-        offers.put_allocatable(self, row, amounts)
-        self._topology_changed()
+            offers.check_kept(self._holding, row, amounts)
+            self._note_outfit(row)
+        self._put_allocatable(row, amounts)
 
     def set_cuts(self, row: int, cuts: Sequence[Cut]) -> None:
         """Partition the devices that the node has now; what they offer then replaces in its allocatable what they
@@ -158,19 +251,17 @@ class Fleet(Tables):
 
         Raises Conflict when a pod holds a device or an instance that would be gone, and ValueError when there is not
         one cut for each device."""
-        node, held = self.node(row), holding.held(self, row)
-        labels, spec, before = node.labels, node.spec, self.allocatable[row].copy()
-        after, allocatable = offers.recut(self, row, tuple(cuts), held)
-        self._undo.note("_restore_outfit", row, labels, spec, before, held)
-        self._restore_outfit(row, labels, after, offers.amounts(self, allocatable), held)
+        held = self._holding.held(row)
+        after, allocatable = offers.recut(self._holding, row, tuple(cuts), held)
+        self._note_outfit(row)
+        self._restore_outfit(row, self.node(row).labels, after, self._nodes.amounts(allocatable), held)
 
     def _restore_outfit(
         self, row: int, labels: Mapping[str, str], spec: NodeSpec, amounts: Amounts, held: Mapping[int, Chosen]
     ) -> None:
         self.node(row).spec = spec
-        offers.put_labels(self, row, labels)
-        offers.put_allocatable(self, row, amounts, held)
-        self._topology_changed()
+        self._nodes.put_labels(row, labels)
+        self._put_allocatable(row, amounts, held)
 
     def set_schedulable(self, row: int, value: bool) -> None:
         """Ready and not cordoned, or not."""
@@ -182,10 +273,8 @@ class Fleet(Tables):
 
     def set_taints(self, row: int, taints: tuple[core.Taint, ...]) -> None:
         """Replace the node's taints."""
-        node = self.node(row)
-        self._undo.note("set_taints", row, node.taints)
-        node.taints = taints
-        self.taint_set[row] = self.taint_sets.intern(taints, taints)
+        self._undo.note("set_taints", row, self.node(row).taints)
+        self._nodes.put_taints(row, taints)
         self._topology_changed()
 
     def note(self, row: int, **facts: Unpack[NodeFacts]) -> None:
@@ -219,15 +308,11 @@ class Fleet(Tables):
         key = (spec.namespace, spec.name)
         if key in self.pod_by_key:
             raise Conflict(f"pod {spec.namespace}/{spec.name} exists")
-        row = self._free_pod_rows.pop() if self._free_pod_rows else len(self.pods)
-        if row == len(self.pods):
-            self.pods.append(None)
-        self._put_pod(row, PodRow(spec, self._class_of(spec)))
+        row = self._pods.vacant()
+        self._pods.put(row, PodRow(spec, self._pods.class_id(spec)))
+        self.revision += 1
         self._undo.note("remove_pod", row)
         return row
-
-    def _class_of(self, spec: PodSpec) -> int:
-        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes)
 
     def set_leaving(self, row: int, value: bool = True) -> None:
         """The pod is being deleted; it holds what it has until it is removed."""
@@ -235,7 +320,7 @@ class Fleet(Tables):
         if pod.spec.leaving == value:
             return
         if pod.node >= 0:
-            _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1 if value else -1)
+            self._pods.count_leaving(pod, pod.node, 1 if value else -1)
         pod.spec = replace(pod.spec, leaving=value)
         self.revision += 1
         self._undo.note("set_leaving", row, not value)
@@ -245,12 +330,11 @@ class Fleet(Tables):
         pod = self.pod(row)
         if pod.spec.volumes == volumes:
             return
-        if pod.node >= 0:
-            raise Conflict(f"pod {pod.key} is bound already")
+        self._pending(row)
         if self._undo.records:
             raise RuntimeError("claims do not change inside a what-if")
         pod.spec = replace(pod.spec, volumes=volumes)
-        pod.class_id = self._class_of(pod.spec)
+        pod.class_id = self._pods.class_id(pod.spec)
         self.revision += 1
 
     def remove_pod(self, row: int) -> None:
@@ -258,28 +342,13 @@ class Fleet(Tables):
         pod = self.pod(row)
         if pod.node >= 0:
             self.unbind(row)
-        self.pods[row] = None
-        del self.pod_by_key[pod.spec.namespace, pod.spec.name]
-        del self.pending[row]
-        if pod.spec.gang:
-            members = self.gang_pods[pod.spec.gang]
-            del members[row]
-            if not members:
-                del self.gang_pods[pod.spec.gang]
-        self._free_pod_rows.append(row)
+        self._pods.drop(row)
         self._undo.note("_restore_pod", row, pod)
         self.revision += 1
 
     def _restore_pod(self, row: int, pod: PodRow) -> None:
-        self._free_pod_rows.pop()  # undone in reverse order, so this row is the last one there
-        self._put_pod(row, pod)
-
-    def _put_pod(self, row: int, pod: PodRow) -> None:
-        self.pods[row] = pod
-        self.pod_by_key[pod.spec.namespace, pod.spec.name] = row
-        self.pending[row] = None
-        if pod.spec.gang:
-            self.gang_pods.setdefault(pod.spec.gang, {})[row] = None
+        self._pods.vacant()  # undone in reverse order, so this row is the last one there
+        self._pods.put(row, pod)
         self.revision += 1
 
     def bind(
@@ -297,53 +366,37 @@ class Fleet(Tables):
         Raises Conflict when the pod is bound, the node is gone, a resource is short or a device is not free. What was
         ``observed`` is so, whether it fits or not: free amounts turn negative, and devices that are missing are not
         held."""
-        pod, node = self.pod(pod_row), self.node(node_row)
-        if pod.node >= 0:
-            raise Conflict(f"pod {pod.key} is bound already")
-        pod_class = self.classes.rows[pod.class_id]
+        pod, _ = self._pending(pod_row), self.node(node_row)
+        pod_class = self._pods.class_of(pod)
         requests = self.requests(pod_class.shape)
         if not observed:
-            free = self.free[node_row].tolist()
-            for column, amount in requests:
-                if free[column] < amount:
-                    name = self.resources[column]
-                    raise Conflict(f"node {node.spec.name} has {free[column]} {name} free, the pod requests {amount}")
+            self._nodes.check_free(node_row, requests)
         if places:
-            chosen = holding.stand(self, pod_class, node_row, places)
+            chosen = self._holding.stand(pod_class, node_row, places)
         else:
-            chosen = holding.choose(self, pod_class, node_row, devices, observed=observed)
-        self._put_on(pod_row, pod, node_row, node, requests, chosen)
+            chosen = self._holding.choose(pod_class, node_row, devices, observed=observed)
+        self._put_on(pod_row, node_row, requests, chosen)
         return chosen[0]
+
+    def _pending(self, pod_row: int) -> PodRow:
+        pod = self._pods.pod(pod_row)
+        if pod.node >= 0:
+            raise Conflict(f"pod {pod.key} is bound already")
+        return pod
 
     def claim(self, pod_row: int, node_row: int) -> None:
         """Bind a pending pod to the node where room is made for it, whether or not it is free yet: as :meth:`bind` what
         is ``observed``, and where devices are missing, nobody gets more of the shared ones meanwhile. Raises Conflict
         when the pod is bound or the node is gone."""
-        pod = self.pod(pod_row)
-        self.node(node_row)
-        if pod.node >= 0:
-            raise Conflict(f"pod {pod.key} is bound already")
-        self._attach(pod_row, node_row, holding.claim(self, self.classes.rows[pod.class_id], node_row))
+        pod, _ = self._pending(pod_row), self.node(node_row)
+        self._attach(pod_row, node_row, self._holding.claim(self._pods.class_of(pod), node_row))
 
     def _attach(self, pod_row: int, node_row: int, chosen: Chosen) -> None:
-        pod = self.pod(pod_row)
-        requests = self.requests(self.classes.rows[pod.class_id].shape)
-        self._put_on(pod_row, pod, node_row, self.node(node_row), requests, chosen)
+        self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen)
 
-    def _put_on(
-        self, pod_row: int, pod: PodRow, node_row: int, node: NodeRow, requests: Requests, chosen: Chosen
-    ) -> None:
-        """Let the pod stand on the node, on devices that are free."""
-        free = self.free[node_row]
-        for column, amount in requests:
-            free[column] -= amount
-        if chosen[0]:
-            holding.take(self, node_row, chosen, pod_row)
-        pod.devices, pod.pieces = chosen
-        pod.node = node_row
-        node.pods.add(pod_row)
-        del self.pending[pod_row]
-        self._count(pod, node_row, 1)
+    def _put_on(self, pod_row: int, node_row: int, requests: Requests, chosen: Chosen) -> None:
+        self._holding.put(pod_row, node_row, requests, chosen)
+        self.revision += 1
         self._undo.note("unbind", pod_row)
 
     def unbind(self, pod_row: int) -> None:
@@ -352,33 +405,9 @@ class Fleet(Tables):
         if pod.node < 0:
             raise Conflict(f"pod {pod.key} is not bound")
         node_row, chosen = pod.node, (pod.devices, pod.pieces)
-        requests = self.requests(self.classes.rows[pod.class_id].shape)
-        free = self.free[node_row]
-        for column, amount in requests:
-            free[column] += amount
-        if pod.devices:
-            holding.give_back(self, node_row, chosen)
-        self.node(node_row).pods.discard(pod_row)
-        pod.node, pod.devices, pod.pieces = -1, (), ()
-        self.pending[pod_row] = None
-        self._count(pod, node_row, -1)
-        self._undo.note("_attach", pod_row, node_row, chosen)
-
-    def _count(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:
-        """One bound pod more (+1) or less (-1)."""
-        on_nodes = self.bound.get(pod.class_id)
-        if on_nodes is None:
-            on_nodes = self.bound[pod.class_id] = {}
-        count = on_nodes.get(node_row, 0) + sign
-        if count:
-            on_nodes[node_row] = count
-        else:
-            del on_nodes[node_row]
-        if pod.spec.leaving:
-            _add(self.leaving.setdefault(pod.class_id, {}), node_row, sign)
-        _add(self.priorities, pod.spec.priority, sign)
-        self.journal.append((sign, pod.class_id, node_row))
+        self._holding.lift(pod_row, self.requests(self._pods.class_of(pod).shape))
         self.revision += 1
+        self._undo.note("_attach", pod_row, node_row, chosen)
 
     def forget_classes(self) -> None:
         """Drop the pod classes that no pod has any more; the others get new numbers. Not inside a what-if.
@@ -386,24 +415,5 @@ class Fleet(Tables):
         Tables that others derive from classes are void: they see that ``classes`` is another object."""
         if self._undo.records:
             raise RuntimeError("classes cannot be renumbered inside a what-if")
-        self.classes = ClassTable()
-        self._requests = {}
-        self.bound, self.leaving = {}, {}
-        self.journal = Journal()
-        for pod in filter(None, self.pods):
-            pod.class_id = self._class_of(pod.spec)
-            if pod.node >= 0:
-                on_nodes = self.bound.setdefault(pod.class_id, {})
-                on_nodes[pod.node] = on_nodes.get(pod.node, 0) + 1
-                if pod.spec.leaving:
-                    _add(self.leaving.setdefault(pod.class_id, {}), pod.node, 1)
+        self._pods.forget_classes()
         self._topology_changed()
-
-
-def _add(counts: dict[int, int], key: int, more: int) -> None:
-    """Count this many more; what is counted zero times is left out."""
-    count = counts.get(key, 0) + more
-    if count:
-        counts[key] = count
-    else:
-        del counts[key]

@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tonnage.objects.base import KubeObject, Unknown
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, Unknown
 
-DEFAULT = "default"
+DEFAULT = DEFAULT_NAMESPACE
+
 _EVERYWHERE = {"ServiceAccount": ("default",), "ConfigMap": ("kube-root-ca.crt",)}
 """What each namespace has without anybody's doing."""
 _MAKERS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {

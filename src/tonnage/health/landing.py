@@ -16,6 +16,7 @@ from tonnage.cuda_fit import host as hosts
 from tonnage.cuda_fit.host import Host
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, mig
+from tonnage.facts.labels import GPU_PRODUCT, INSTANCE_TYPE
 from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal, shape_of
@@ -30,9 +31,7 @@ from tonnage.provisioning.pods import PREFER_NO_SCHEDULE, PodShape, Step, strict
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import Template, compile_pool
 
-PRODUCT = "nvidia.com/gpu.product"
 ACCELERATOR = "cloud.google.com/gke-accelerator"
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _MIG_MARK, _SHARED_MARK = "-MIG-", "-SHARED"
 NO_HOST = Host()
 
@@ -132,7 +131,7 @@ class Landing:
             wanted = {name: n for name, n in shape.requests.items() if n and name != "pods"}
             if has and any(n > has.get(name, 0) for name, n in wanted.items()):
                 continue
-            type_, pool = machine.labels.get(_INSTANCE_TYPE, ""), machine.labels.get(known_labels.NODE_POOL, "")
+            type_, pool = machine.labels.get(INSTANCE_TYPE, ""), machine.labels.get(known_labels.NODE_POOL, "")
             gpu, count = _gpu_of(machine.labels, type_)
             count = count or has.get(GPU, 0)
             host = hosts.of_labels(_with_product(machine.labels, gpu))
@@ -167,7 +166,7 @@ class Landing:
                     continue
                 if not _allows(wanted, gpu):
                     continue
-                host = hosts.of_labels({PRODUCT: gpu.product})
+                host = hosts.of_labels({GPU_PRODUCT: gpu.product})
                 for card in self._cards(gpu.name, 0, {}, shape.ask):
                     yield Place(gpu.name, card, 0, host, anywhere=True)
 
@@ -187,7 +186,7 @@ class Landing:
             for resource, _ in ask.profiles:
                 yield _instance(gpu, resource)
         else:
-            product = labels.get(PRODUCT, "")
+            product = labels.get(GPU_PRODUCT, "")
             made = cut_node(self.cuts, labels, gpu, max(1, count))
             cuts = made.cuts or (Cut(),)
             if not made.cuts and _MIG_MARK in product:
@@ -229,7 +228,7 @@ def _instance(gpu: str, resource: str) -> Card | None:
 def _gpu_of(labels: Mapping[str, str], instance_type: str) -> tuple[str, int]:
     """(name among the GPUs, how many) of a node, by what its labels say; empty where they do not."""
     type_ = instances.get(instance_type) if instances.known(instance_type) else None
-    written = labels.get(PRODUCT, "").partition(_MIG_MARK)[0].removesuffix(_SHARED_MARK)
+    written = labels.get(GPU_PRODUCT, "").partition(_MIG_MARK)[0].removesuffix(_SHARED_MARK)
     count = labels.get("nvidia.com/gpu.count", "")
     number = int(count) if count.isascii() and count.isdigit() and len(count) < 4 else 0
     for name in (written, labels.get(ACCELERATOR, "")):
@@ -246,11 +245,11 @@ def _known_gpu(name: str) -> str:
 
 
 def _with_product(labels: Mapping[str, str], gpu: str) -> Mapping[str, str]:
-    return labels if PRODUCT in labels or not gpu else {**labels, PRODUCT: gpus.get(gpu).product}
+    return labels if GPU_PRODUCT in labels or not gpu else {**labels, GPU_PRODUCT: gpus.get(gpu).product}
 
 
 def _allows(wanted: Requirements, gpu: gpus.Gpu) -> bool:
-    product = wanted.get(PRODUCT)
+    product = wanted.get(GPU_PRODUCT)
     if product is not None and not product.has(gpu.product) and not product.has(gpu.product + _SHARED_MARK):
         slices = {f"{gpu.product}{_MIG_MARK}{one.name}" for one in mig.profiles(gpu.name)}
         if not any(product.has(one) for one in slices):

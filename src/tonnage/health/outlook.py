@@ -18,9 +18,10 @@ from tonnage.fleet.rows import PodSpec, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
-from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods
 from tonnage.objects import core, karpenter
+from tonnage.objects.api.placing import REQUIRED
 from tonnage.objects.base import where
 from tonnage.provisioning import explain, pods
 from tonnage.provisioning import karpenter as planner
@@ -50,7 +51,6 @@ from tonnage.scheduling.why.changes import (
 Edits: TypeAlias = tuple[Edit | why_gang.GangEdit, ...]
 MOST = 64
 """Pods of one workload that are looked at; what holds for this many holds for more."""
-REASON = "Unschedulable"
 SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
 FULL = "Too many pods"
@@ -58,7 +58,6 @@ FULL = "Too many pods"
 _HOLD_MORE = (
     "let the nodes hold more pods (maxPods of the kubelet): those of DaemonSets alone are as many as they may hold"
 )
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,7 @@ class Outlook:
         rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
         full = waits.evidence and all(text == FULL for text, _ in waits.evidence)
         help_ = help_ or (_HOLD_MORE if full else "ask for less, or add nodes that have it")
-        return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, REASON, said, some)
+        return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, NO_NODE, said, some)
 
     def _at_fault(self, template: Pods, reason: Reason) -> tuple[Where | None, str]:
         """The place of what a NodePool and the pods disagree about, and what would help. The NodePool that came
@@ -331,7 +330,7 @@ def _selecting(spec: core.PodSpec, key: str) -> str:
     for t, term in enumerate(required.node_selector_terms if required else ()):
         for i, one in enumerate(term.match_expressions):
             if one.key == key:
-                return f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{t}].matchExpressions[{i}]"
+                return f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[{t}].matchExpressions[{i}]"
     return ""
 
 
@@ -370,12 +369,12 @@ def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[s
             field = "nodeName"
         case DropRequirement(term=term, index=index, field=fields):
             part = "matchFields" if fields else "matchExpressions"
-            field = f"affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms[{term}].{part}[{index}]"
+            field = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[{term}].{part}[{index}]"
         case DropAffinity():
-            field = f"affinity.nodeAffinity.{_REQUIRED}{_first_requirement(spec)}"
+            field = f"affinity.nodeAffinity.{REQUIRED}{_first_requirement(spec)}"
         case DropRule(kind=kind, index=index):
             part = "podAffinity" if kind == AFFINITY else "podAntiAffinity"
-            field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{_REQUIRED}[{index}]"
+            field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{REQUIRED}[{index}]"
         case Lower(resource=resource) | DropResource(resource=resource):
             field = requested(spec, resource)
         case AddNode():

@@ -30,10 +30,10 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.replicas import runtime_of
+from tonnage.workloads.stateful import CLAIM
 from tonnage.workloads.variables import Variables
 from tonnage.workloads.volumes.book import Volumes
 
-CLAIM = "PersistentVolumeClaim"
 _NONE: Mapping[str, ModelShape] = {}
 _COMPARE = frozenset(
     {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tonnage.facts.labels import INITIALIZED, NVIDIA
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.hollow import statuses
 from tonnage.hollow.mig_manager import MigManager
@@ -12,15 +13,12 @@ from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.transport import STRATEGIC_PATCH, ApiError
 from tonnage.kube.verbs import Client, JsonObject
 from tonnage.live.annotations import MIG_AT_WORK
-from tonnage.live.nodes import INITIALIZED
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.nodes import cuts_of
 from tonnage.machines.objects import Node
 from tonnage.objects import karpenter
 from tonnage.partitioning.node_cuts import MIG_STATE
 from tonnage.units import MIB
-
-NVIDIA = "nvidia.com/"
 
 
 class NodeWriter:

@@ -28,7 +28,7 @@ import tonnage
 from tonnage.errors import InputError
 from tonnage.metrics import promql
 from tonnage.metrics.exposition import CONTENT_TYPE, current, number, render
-from tonnage.metrics.promql import EvaluationError, Query, Result, Scalar
+from tonnage.metrics.promql import LABEL_NAME, EvaluationError, Query, Result, Scalar
 from tonnage.metrics.store import Matcher, Series, SeriesStore
 from tonnage.metrics.syntax import Selector
 from tonnage.objects import duration
@@ -43,7 +43,6 @@ Parameters: TypeAlias = Mapping[str, Sequence[str]]
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FAR_S = 1 << 33  # the year 2242: beyond any run, within 64 bits of nanoseconds
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
-_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -113,7 +112,7 @@ class ReadApi:
 
     def values(self, name: str, given: Parameters) -> Page:
         """Values of one label."""
-        if not _LABEL_NAME.fullmatch(name):
+        if not LABEL_NAME.fullmatch(name):
             raise _bad("name", f"{name!r} is not a label name")
         return _limited(sorted({s.labels[name] for s in self._matching(given) if name in s.labels}), given)
 

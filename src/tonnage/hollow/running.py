@@ -18,7 +18,7 @@ from tonnage.hollow.machines import Machines
 from tonnage.hollow.operators import Operators
 from tonnage.kube.clock import parse, rfc3339
 from tonnage.kube.informer import Informers
-from tonnage.kube.resources import LEASES, NODE_CLAIMS, NODES, PODS, Resource
+from tonnage.kube.resources import LEASES, NODE_CLAIMS, NODE_LEASES, NODES, PODS, Resource
 from tonnage.kube.transport import ApiError, ClientError
 from tonnage.kube.verbs import Client
 from tonnage.live.watching import See, T, watch
@@ -30,7 +30,6 @@ from tonnage.units import NS_PER_MS, NS_PER_S
 LONGEST_WAIT_S = 0.2
 RETRY_S = 2.0
 """What could not be written is tried again after this many real seconds."""
-LEASE_NAMESPACE = "kube-node-lease"
 
 
 class RunningClock:
@@ -193,7 +192,7 @@ class Heartbeats:
             stop.wait(max(0.0, period_s - (time.monotonic() - begun)))
         for name in self._known:
             with contextlib.suppress(ClientError):  # the end: what is left is an old lease
-                self._client.delete(LEASES, name, LEASE_NAMESPACE)
+                self._client.delete(LEASES, name, NODE_LEASES)
 
     def beat(self) -> None:
         """Renew every lease once."""
@@ -209,14 +208,14 @@ class Heartbeats:
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
         if name in self._known:
             try:
-                self._client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+                self._client.patch(LEASES, name, {"spec": spec}, NODE_LEASES)
                 return
             except ApiError as error:
                 if error.code != 404:
                     raise
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
         try:
-            self._client.create(LEASES, body, LEASE_NAMESPACE)
+            self._client.create(LEASES, body, NODE_LEASES)
         except ApiError as error:
             if error.code != 409:
                 raise

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
-from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from tonnage.machines.objects import End, Node, Pod
 from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
 from tonnage.objects import core, karpenter

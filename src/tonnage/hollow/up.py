@@ -25,6 +25,7 @@ from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
 from tonnage.costs.ledger import Settlement
 from tonnage.errors import InputError
+from tonnage.facts.labels import NODE_POOL
 from tonnage.health.blocker import REFUSED
 from tonnage.hollow import prometheus
 from tonnage.hollow.diagnosis import Diagnosis
@@ -43,7 +44,6 @@ from tonnage.live.assembly import CONTROLLERS
 from tonnage.live.cutting import SIMULATED
 from tonnage.live.group_kinds import WORKLOADS
 from tonnage.live.manager import Controller, Manager, Observer
-from tonnage.live.nodes import NODE_POOL
 from tonnage.live.recording import Events
 from tonnage.live.watching import watch_world
 from tonnage.live.world import ClusterWorld

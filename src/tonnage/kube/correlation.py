@@ -1,8 +1,8 @@
 """Which events are written, and as what: repeats, look-alikes and floods.
 
-The rules are those of client-go's tools/record (EventCorrelator): after ten events about one object that differ only in
-their message within ten minutes, the others become one; an object gets 25 events at once and then one every five
-minutes.
+The rules are those of client-go's tools/record (EventCorrelator, v0.36): of events about one object that differ only
+in their message, from the tenth message within ten minutes on they are one combined event; an object gets 25 events at
+once and then one every five minutes.
 """
 
 from __future__ import annotations
@@ -72,11 +72,16 @@ class Recent(Generic[V]):
 
 
 class Correlator:
-    """Which events to write, and as what: pure but for its memory. Not for several threads."""
+    """Which events of one component to write, and as what: pure but for its memory. Not for several threads."""
 
     def __init__(self) -> None:
         self._similar: Recent[_Similar] = Recent()
         self._buckets: Recent[_Bucket] = Recent()
+
+    @staticmethod
+    def key(about: About, type_: str, reason: str, message: str) -> Key:
+        """What an event has in common with its repetitions; of combined events all have the same."""
+        return (*about.key, type_, reason, COMBINED if message.startswith(COMBINED) else message)
 
     def message(self, about: About, type_: str, reason: str, message: str, at: float) -> str | None:
         """The message to write it under; None when the object has had its share of events."""
@@ -84,10 +89,10 @@ class Correlator:
         if at - similar.last > SIMILAR_WITHIN_S:
             similar.messages.clear()
         similar.last = at
-        if message not in similar.messages and len(similar.messages) >= SIMILAR:
+        similar.messages.add(message)
+        if len(similar.messages) >= SIMILAR:
+            similar.messages.discard(message)
             message = COMBINED + message
-        else:
-            similar.messages.add(message)
         bucket = self._buckets.get(about.key, lambda: _Bucket(BURST, at))
         bucket.tokens = min(BURST, bucket.tokens + max(0.0, at - bucket.at) / REFILL_S)
         bucket.at = at

@@ -1,8 +1,7 @@
 """Writing core/v1 Events: repeats are counted up, look-alikes joined, floods cut, and nobody waits for it.
 
-The rules are those of client-go's tools/record (EventCorrelator): the same event again raises ``count``; after ten
-events about one object that differ only in their message within ten minutes, the others become one; an object gets 25
-events at once and then one every five minutes.
+The same event again raises ``count``, as by client-go's tools/record; which are look-alikes, and how many are a flood,
+says :mod:`tonnage.kube.correlation`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
 from zlib import crc32
 
 from tonnage.kube.correlation import COMBINED, About, Correlator, Key, Recent
@@ -298,29 +296,37 @@ class _Writer:
     def _event(self, said: _Said, message: str, count: int, namespace: str) -> JsonObject:
         about, at = said.about, _time(int(said.at))
         self._number = max(self._number + 1, round(said.at * 1e9))
-        involved: dict[str, Any] = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
-        involved |= {k: v for k, v in (("namespace", about.namespace), ("uid", about.uid)) if v}
-        return {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
-            "metadata": {"name": f"{about.name[:200]}.{self._number:x}", "namespace": namespace},
-            "involvedObject": involved,
-            "type": said.type,
-            "reason": said.reason,
-            "message": message,
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "reportingInstance": self._instance,
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": count,
-        }
+        name = f"{about.name[:200]}.{self._number:x}"
+        by = self._component, self._instance
+        return event_object(name, namespace, about, by, said.type, said.reason, message, at) | {"count": count}
+
+
+def event_object(
+    name: str, namespace: str, about: About, by: tuple[str, str], type_: str, reason: str, message: str, at: str
+) -> JsonObject:
+    """An Event that is seen for the first time. ``by``: component and instance; ``at``: RFC 3339."""
+    involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
+    involved |= {k: v for k, v in (("namespace", about.namespace), ("uid", about.uid)) if v}
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": involved,
+        "type": type_,
+        "reason": reason,
+        "message": message,
+        "source": {"component": by[0]},
+        "reportingComponent": by[0],
+        "reportingInstance": by[1],
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
 
 
 def _name_of(said: _Said, message: str) -> Key:
     """What its repetitions have in common."""
-    shown = COMBINED if message.startswith(COMBINED) else message
-    return (*said.about.key, said.type, said.reason, shown)
+    return Correlator.key(said.about, said.type, said.reason, message)
 
 
 def _is_taken(error: ClientError | None) -> bool:

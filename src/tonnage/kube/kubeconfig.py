@@ -16,9 +16,9 @@ from tonnage.kube import tls
 from tonnage.kube.credentials import Credentials, TokenFile, credentials_of
 from tonnage.kube.entries import HINT, ContextEntry, Entry, Kubeconfig
 from tonnage.kube.proxy import EXPECTED, Proxy
+from tonnage.objects.base import DEFAULT_NAMESPACE
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,8 @@ PDBS = Resource(
     ("status",),
 )
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", "lease", True)
+NODE_LEASES = "kube-node-lease"
+"""The namespace of the leases that kubelets renew."""
 PRIORITY_CLASSES = Resource(
     "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "priorityclass", False, ("pc",)
 )
@@ -228,6 +230,60 @@ RUNTIME_CLASSES = Resource(
     open=True,
     columns=(Column("Handler", "string", "handler"), AGE),
 )
+DEVICE_CLASSES = Resource(
+    "resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass", False, open=True, columns=(AGE,)
+)
+RESOURCE_SLICES = Resource(
+    "resource.k8s.io",
+    "v1",
+    "ResourceSlice",
+    "resourceslices",
+    "resourceslice",
+    False,
+    open=True,
+    columns=(
+        Column("Node", "string", "spec.nodeName"),
+        Column("Driver", "string", "spec.driver"),
+        Column("Pool", "string", "spec.pool.name"),
+        AGE,
+    ),
+)
+RESOURCE_CLAIMS = Resource(
+    "resource.k8s.io",
+    "v1",
+    "ResourceClaim",
+    "resourceclaims",
+    "resourceclaim",
+    True,
+    (),
+    (),
+    ("status",),
+    open=True,
+    columns=(Column("State", "string", ""), AGE),
+)
+RESOURCE_CLAIM_TEMPLATES = Resource(
+    "resource.k8s.io",
+    "v1",
+    "ResourceClaimTemplate",
+    "resourceclaimtemplates",
+    "resourceclaimtemplate",
+    True,
+    open=True,
+    columns=(AGE,),
+)
+DEVICE_TAINT_RULES = Resource(
+    "resource.k8s.io",
+    "v1beta2",
+    "DeviceTaintRule",
+    "devicetaintrules",
+    "devicetaintrule",
+    False,
+    (),
+    (),
+    ("status",),
+    open=True,
+    columns=(AGE,),
+)
 
 CRDS = Resource(
     "apiextensions.k8s.io",
@@ -274,8 +330,16 @@ ALL = (
     STORAGE_CLASSES,
     CSI_NODES,
     RUNTIME_CLASSES,
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
 )
-"""What Tonnage knows, and the embedded API serves from the start."""
+"""What Tonnage knows, and every API has, with the CRDs."""
+
+
+SERVED = (*ALL, CRDS, DEVICE_TAINT_RULES)
+"""What the embedded API serves from the start; a real one has DeviceTaintRules only where that is switched on."""
 
 
 def by_kind(api_version: str, kind: str) -> Resource | None:

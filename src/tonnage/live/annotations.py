@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from tonnage.control.opt_in import PREFIX
 from tonnage.objects import karpenter
-
-PREFIX = "tonnage.dev"
 
 LAUNCH = f"{PREFIX}/launch"
 """On a NodeClaim: the decision that launched it, as JSON."""

@@ -214,7 +214,7 @@ class ApiEffects:
             self._taint(node, decision.reason.verdict)
             if not decision.drained and (movable := [pod for pod in self._pods_on(name) if _movable(pod)]):
                 self._untaint(name)
-                return Stale(f"node {name} is not empty: {movable[0]['metadata']['name']} came meanwhile")
+                return Stale(f"node {name} is not empty: {movable[0]['metadata']['name']} was bound meanwhile")
             return self._end(node)
 
         return self._on_node(decision.node, end)
@@ -227,7 +227,7 @@ class ApiEffects:
                 return Stale(f"node {ref.name} is gone")
             return act(node)
         except LostReply:
-            return Stale(f"node {ref.name}: the answer was lost; it is looked at again")
+            return Stale(f"node {ref.name}: the response was lost; its state is read again")
         except ClientError as error:
             return _no(error, f"node {ref.name}")
 
@@ -355,8 +355,8 @@ class ApiEffects:
             try:
                 worked = landed()
             except ClientError as error:
-                return Unsure(f"{what}: the answer was lost, and it cannot be read: {error}")
-            return Applied() if worked else Stale(f"{what}: the answer was lost, and it was not done")
+                return Unsure(f"{what}: the response was lost, and its state cannot be read: {error}")
+            return Applied() if worked else Stale(f"{what}: the response was lost, and it was not done")
         except ClientError as error:
             if gone_is_refused and isinstance(error, ApiError) and error.code == 404:
                 return Refused(f"{what}: {error.message}", error.reason)

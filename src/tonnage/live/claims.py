@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from tonnage.decisions import Launch
+from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.kube.verbs import JsonObject
 from tonnage.live.annotations import LAUNCH
-from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.objects import karpenter
 from tonnage.objects.quantity import quantities
 from tonnage.partitioning.node_cuts import STATED

@@ -91,7 +91,7 @@ def see_node(client: Client, node: Ref, wanted: Wanted) -> JsonObject | Stale:
     if wanted.pods is not None:
         there = client.list(PODS, field_selector=f"spec.nodeName={node.name}")
         if came := [pod for pod in there if pod["metadata"]["uid"] not in wanted.pods and _has_gpus(pod)]:
-            return Stale(f"a GPU of {node.name} is in use: {came[0]['metadata']['name']} came meanwhile")
+            return Stale(f"a GPU of {node.name} is in use: {came[0]['metadata']['name']} was bound meanwhile")
     return meta
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.facts import instances
+from tonnage.facts import labels as well_known
 from tonnage.fleet.asks import relevant
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
@@ -28,6 +29,7 @@ from tonnage.objects import core
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.objects.placement import as_counted
 from tonnage.partitioning.fleet_layouts import devices
+from tonnage.provisioning.cluster_autoscaler.scale_down import SCALE_DOWN_DISABLED
 from tonnage.workloads.admission.topology import own_labels
 from tonnage.workloads.membership import Member
 from tonnage.workloads.owners import belongs_to_node, workload_of
@@ -52,7 +54,7 @@ class Changes:
 
 def karpenter_pool(node: core.Node) -> str:
     """The NodePool of a node, "" for a node that is not Karpenter's."""
-    return node.metadata.labels.get(machines.NODE_POOL, "")
+    return node.metadata.labels.get(well_known.NODE_POOL, "")
 
 
 def alone(pod: core.Pod) -> Member:
@@ -115,8 +117,8 @@ class FleetFeed:
 
     def _add_node(self, node: core.Node) -> None:
         labels = node.metadata.labels
-        type_ = labels.get(machines.INSTANCE_TYPE, "")
-        zone, capacity_type = labels.get(machines.ZONE, ""), machines.capacity_type(labels)
+        type_ = labels.get(well_known.INSTANCE_TYPE, "")
+        zone, capacity_type = labels.get(well_known.ZONE, ""), machines.capacity_type(labels)
         known = instances.get(type_) if instances.known(type_) else None
         spec = NodeSpec(
             node.metadata.name,
@@ -198,6 +200,7 @@ class FleetFeed:
             shut=machines.shut(node),
             bare=not any((taint.key, taint.effect) == machines.CORDON for taint in node.spec.taints),
             do_not_disrupt=node.metadata.annotations.get(DO_NOT_DISRUPT) == "true",
+            scale_down_disabled=node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true",
             returning=returning and not deleted,
             leaving=deleted or returning or any(t.key == DISRUPTED_TAINT for t in node.spec.taints),
         )

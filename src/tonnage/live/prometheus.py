@@ -1,4 +1,4 @@
-"""Instant queries to a Prometheus server, or to anything with its HTTP API (Thanos, Mimir, VictoriaMetrics).
+"""Queries to a Prometheus server, or to anything with its HTTP API (Thanos, Mimir, VictoriaMetrics).
 
 The API: prometheus.io/docs/prometheus/latest/querying/api. The connection is kept open between queries. Proxies from
 the environment are not used: give the address of the server itself.
@@ -16,14 +16,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
 import msgspec
 
 from tonnage.errors import InputError, NotAnswered, Problem, Where
-from tonnage.metrics.promql import Result, Sample, Scalar, Vector
+from tonnage.live.prometheus_answers import Body, BuildInfo, Data, Unreadable, decode_body, read_result, read_window
+from tonnage.metrics.promql import Result
+from tonnage.metrics.store import Series
 from tonnage.units import NS_PER_MS, NS_PER_S
+
+T = TypeVar("T")
 
 MAX_ANSWER_BYTES: Final = 64 << 20
 """An instant query that gives more than this was not meant for a decision."""
@@ -65,30 +69,6 @@ class Answer:
 
     result: Result
     warnings: tuple[str, ...] = ()
-
-
-class _Element(msgspec.Struct, frozen=True):
-    metric: dict[str, str]
-    value: tuple[float, str] | None = None
-
-
-class _Data(msgspec.Struct, frozen=True, rename="camel"):
-    result_type: str = ""
-    result: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Body(msgspec.Struct, frozen=True, rename="camel"):
-    status: str
-    data: _Data = _Data()
-    error_type: str = ""
-    error: str = ""
-    warnings: list[str] | None = None
-    infos: list[str] | None = None
-
-
-_decode_body = msgspec.json.Decoder(_Body).decode
-_decode_vector = msgspec.json.Decoder(list[_Element]).decode
-_decode_scalar = msgspec.json.Decoder(tuple[float, str]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +125,36 @@ class Prometheus:
 
         Raises PrometheusError when there is no answer, InputError when the token file has become unreadable."""
         at_ns = round(self._clock() * NS_PER_S) if at_ns is None else at_ns
-        form = {"query": text, "time": _time(at_ns), "timeout": f"{max(1, round(self._timeout_s * 1000))}ms"}
-        status, headers, body = self._send("/api/v1/query", urlencode(form).encode())
-        answer = self._read(status, headers, body, text)
-        self.answered_s = self._clock()
+        body = self._ask(text, at_ns)
+        answer = Answer(self._understood(read_result, body.data, text), (*(body.warnings or ()), *(body.infos or ())))
         if answer.warnings:
             self.warnings[text] = answer.warnings
         else:
             self.warnings.pop(text, None)
         return answer
+
+    def window(self, selector: str, start_ns: int, end_ns: int) -> list[Series]:
+        """The raw samples of the series that ``selector`` matches, from ``start_ns`` to ``end_ns`` (Unix ns, cut to
+        milliseconds; whether a sample at the start counts depends on the server's version).
+
+        Raises as :meth:`query` does, also where there are more samples than the server gives at once."""
+        text = f"{selector}[{(end_ns - start_ns) // NS_PER_MS}ms]"
+        return self._understood(read_window, self._ask(text, end_ns).data, text)
+
+    def version(self) -> str:
+        """The server's release, such as 3.5.0; empty where it does not say.
+
+        Raises PrometheusError where nothing answers."""
+        status, _, body = self._send("/api/v1/status/buildinfo", None)
+        try:
+            return msgspec.json.decode(body, type=BuildInfo).data.version if status == 200 else ""
+        except msgspec.DecodeError:
+            return ""
+
+    def _ask(self, text: str, at_ns: int) -> Body:
+        form = {"query": text, "time": _time(at_ns), "timeout": f"{max(1, round(self._timeout_s * 1000))}ms"}
+        status, headers, body = self._send("/api/v1/query", urlencode(form).encode())
+        return self._read(status, headers, body, text)
 
     def close(self) -> None:
         """Close the connection; the next query opens another."""
@@ -168,8 +169,9 @@ class Prometheus:
 
     # ---- the connection ----
 
-    def _send(self, path: str, form: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        """POST a form; a query changes nothing, so it is sent once more when a kept connection turns out closed."""
+    def _send(self, path: str, form: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
+        """POST a form, or GET without one. A query changes nothing, so it is sent once more when a kept connection
+        turns out closed."""
         headers = self._headers()
         with self._lock:
             reused = self._connection is not None
@@ -188,11 +190,11 @@ class Prometheus:
                 self._drop()
                 raise self._unreachable(error) from error
 
-    def _exchange(self, path: str, form: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+    def _exchange(self, path: str, form: bytes | None, headers: dict[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         if self._connection is None:
             self._connection = self._connect()
         connection = self._connection
-        connection.request("POST", self._address.path + path, form, headers)
+        connection.request("GET" if form is None else "POST", self._address.path + path, form, headers)
         response = connection.getresponse()
         body = response.read(MAX_ANSWER_BYTES + 1)
         if len(body) > MAX_ANSWER_BYTES:
@@ -224,9 +226,9 @@ class Prometheus:
 
     # ---- the answer ----
 
-    def _read(self, status: int, headers: Mapping[str, str], body: bytes, text: str) -> Answer:
+    def _read(self, status: int, headers: Mapping[str, str], body: bytes, text: str) -> Body:
         try:
-            decoded = _decode_body(body)
+            decoded = decode_body(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise self._foreign(status, headers, body) from None
         if decoded.status not in ("success", "error"):  # JSON of something else, such as an API server's Status
@@ -235,15 +237,19 @@ class Prometheus:
             raise self._denied(status, decoded.error)
         if decoded.status != "success" or status >= 400:
             raise self._refused(status, decoded, text)
+        return decoded
+
+    def _understood(self, read: Callable[[Data], T], data: Data, text: str) -> T:
         try:
-            result = _result(decoded.data)
-        except _Unreadable as error:
+            found = read(data)
+        except Unreadable as error:
             raise self._error(
                 Fault.QUERY, f"answers with {error.what}", f"{error.hint}; the query is {text!r}"
             ) from None
-        return Answer(result, (*(decoded.warnings or ()), *(decoded.infos or ())))
+        self.answered_s = self._clock()
+        return found
 
-    def _refused(self, status: int, body: _Body, text: str) -> PrometheusError:
+    def _refused(self, status: int, body: Body, text: str) -> PrometheusError:
         said = body.error or f"status {status}"
         if status == 429 or (status >= 500 and body.error_type != "execution"):
             hint = "it is asked again; look at its load and its log if this stays"
@@ -303,44 +309,6 @@ class Prometheus:
         one_line = " ".join(f"Prometheus at {self._address.shown} {what}".split())
         silent = fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE)
         return (PrometheusSilent if silent else PrometheusError)(fault, Problem(Where(), one_line, hint))
-
-
-class _Unreadable(Exception):
-    """A result that is neither a vector nor a scalar of plain numbers."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        self.what, self.hint = what, hint
-        super().__init__(what)
-
-
-def _result(data: _Data) -> Result:
-    try:
-        if data.result_type == "vector":
-            return Vector(tuple(_sample(element) for element in _decode_vector(data.result)))
-        if data.result_type == "scalar":
-            return Scalar(_number(_decode_scalar(data.result)[1]))
-    except msgspec.DecodeError as error:
-        hint = "is that server compatible with Prometheus?"
-        raise _Unreadable(f"a {data.result_type} that cannot be read: {error}", hint) from None
-    if data.result_type == "matrix":
-        raise _Unreadable("a range of samples for each series", "wrap the range in a function such as rate()")
-    if data.result_type == "string":
-        raise _Unreadable("a string", "ask for a vector")
-    raise _Unreadable(f"the result type {data.result_type!r}", "expected a vector or a scalar")
-
-
-def _sample(element: _Element) -> Sample:
-    if element.value is None:
-        raise _Unreadable("native histograms", "take a number of them with histogram_quantile() or histogram_count()")
-    return Sample(element.metric, _number(element.value[1]))
-
-
-def _number(text: str) -> float:
-    """Prometheus' notation of a float, NaN, +Inf and -Inf included."""
-    try:
-        return float(text)
-    except ValueError:
-        raise _Unreadable(f"the value {text!r}", "is that server compatible with Prometheus?") from None
 
 
 def _time(at_ns: int) -> str:

@@ -18,7 +18,7 @@ from tonnage.live.groups import PLACES, Groups
 from tonnage.live.observed import Observed
 from tonnage.live.to_come import Counted, Standing
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
-from tonnage.objects.base import KubeObject, ObjectMeta
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.workloads import daemons, stateful
 from tonnage.workloads.admission.chain import Admission
@@ -26,7 +26,6 @@ from tonnage.workloads.membership import epoch, stamped
 from tonnage.workloads.owners import owner_key, workload_of
 from tonnage.workloads.volumes.book import Volumes
 
-DEFAULT = "default"
 CLUSTER_SCOPED = (
     core.Namespace,
     core.Node,
@@ -57,7 +56,8 @@ def snapshot_of(objects: Iterable[KubeObject], *, completed: bool = False) -> Sn
     get that of their class. ``completed``: Deployments, ReplicaSets, StatefulSets and Jobs have all of their pods, as
     soon as their controllers get to it."""
     given = tuple(
-        one if one.namespace or isinstance(one, CLUSTER_SCOPED) else one.renamed(namespace=DEFAULT) for one in objects
+        one if one.namespace or isinstance(one, CLUSTER_SCOPED) else one.renamed(namespace=DEFAULT_NAMESPACE)
+        for one in objects
     )
     admission = Admission(given)
     clock = _Then(max((epoch(one.metadata.creation_timestamp) for one in given), default=0))

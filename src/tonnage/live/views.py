@@ -11,13 +11,13 @@ import msgspec
 
 from tonnage.control.nodes import number_in
 from tonnage.decisions import Launch, Reason, Ref
+from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.fleet.cluster_state import Offering, offering_of
 from tonnage.fleet.snapshot import ClaimView, PodView, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.kube.clock import Clock
 from tonnage.live.annotations import LAUNCH
 from tonnage.live.feed import Changes
-from tonnage.live.nodes import CAPACITY_TYPE, INSTANCE_TYPE, NODE_POOL, ZONE
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, quantity
 from tonnage.workloads.owners import workload_of
 
@@ -181,7 +181,7 @@ def _is_true(pod: core.Pod, type_: str) -> bool:
 
 
 class ClaimViews:
-    """NodeClaims that are not initialised.
+    """NodeClaims that are not initialized.
 
     ``sold_out`` is told of an offering that the cloud has refused.
     ``is_up`` says whether a node of that name has been seen initialised. A NodeClaim says so in a watch of its own:
@@ -252,7 +252,7 @@ class ClaimViews:
             self._changes.kinds.add("node")
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a NodeClaim that is not initialised."""
+        """Whether there is such a NodeClaim that is not initialized."""
         return name in self._open or name in self._assumed
 
     def leaves(self, node: str) -> bool:

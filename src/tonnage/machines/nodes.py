@@ -14,8 +14,10 @@ from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import NodeCuts, cut_node
+from tonnage.provisioning.auto_mode import as_auto
 from tonnage.provisioning.catalogue import EFA, EPHEMERAL_STORAGE
 from tonnage.provisioning.labels import REBALANCE_TAINT
+from tonnage.provisioning.node_groups import labels_of_machine
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.units import MIB
 from tonnage.workloads import daemons
@@ -112,9 +114,13 @@ def register_node(cluster: Site, node: Node) -> None:
             itype.labels(node.zone, "" if node.capacity_type == OWNED else node.capacity_type, cluster.physics.region)
         )
     )
-    if pool is not None:
-        labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels}
-    labels |= node.labels
+    if pool is not None and pool.group:
+        labels = labels_of_machine(itype.name, node.zone, pool.labels)
+    elif pool is not None:
+        labels = as_auto(labels) if pool.auto else labels
+        labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels, **node.labels}
+    else:
+        labels |= node.labels
     if node.gpus and not node.machine:
         labels |= {
             "nvidia.com/gpu.present": "true",

@@ -15,6 +15,7 @@ from tonnage.facts.instances import InstanceType
 from tonnage.facts.models import ModelShape
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.health.blocker import Blocker
+from tonnage.health.rules.shutdown import SLEEP
 from tonnage.inference.config import VllmArgs
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
@@ -304,9 +305,6 @@ class EngineSetup:
     part: int | Fraction = 1
 
 
-_SLEEP = re.compile(r"\bsleep\s+(\d+)")
-
-
 def drain_times(spec: core.PodSpec, server: Server | None) -> tuple[int, int]:
     """(least, most) nanoseconds that a pod lives on after it is told to stop.
 
@@ -320,7 +318,7 @@ def drain_times(spec: core.PodSpec, server: Server | None) -> tuple[int, int]:
     for container in spec.containers:
         hook = container.lifecycle.pre_stop if container.lifecycle else None
         if hook is not None and hook.exec is not None:
-            sleep = max([sleep, *(int(s) for s in _SLEEP.findall(" ".join(hook.exec.command or ())))])
+            sleep = max([sleep, *(int(s) for s in SLEEP.findall(" ".join(hook.exec.command or ())))])
         if hook is not None and hook.sleep is not None:
             sleep = max(sleep, hook.sleep.seconds)
     timeout = server.shutdown_timeout_s if server else 0

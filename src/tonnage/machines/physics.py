@@ -24,6 +24,8 @@ class Pool:
     storage: NodeStorage
     images_on_disk: bool  # its volume comes from a snapshot that holds the images
     do_not_disrupt: bool = False  # its template has the annotation karpenter.sh/do-not-disrupt: "true"
+    group: bool = False  # a node group: its nodes have no labels of Karpenter's
+    auto: bool = False  # of EKS Auto Mode, whose nodes have labels of their own
 
 
 class Engines(Protocol):

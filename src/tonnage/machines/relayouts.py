@@ -77,7 +77,7 @@ class Next:
         if isinstance(step, TurnBack):
             change.journal = change.journal.turned()
             held = ", ".join(f"{one.profile} at {one.start}" for one in step.instances)
-            _tell(cluster, change, "RelayoutTurnedBack", f"{held} came into use", "Warning")
+            _tell(cluster, change, "RelayoutRolledBack", f"{held} is in use now", "Warning")
             yield now, self
         elif isinstance(step, Waiting):
             yield now + cluster.vary("mig-plugin", seconds.mig_plugin_s), self

@@ -23,6 +23,7 @@ from tonnage.metrics.store import Key, key_of
 from tonnage.objects import core, duration
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.monitoring import ServiceMonitor
+from tonnage.traffic.readings import GATEWAY
 from tonnage.units import NS_PER_S
 
 SCRAPE_NS = 15 * NS_PER_S
@@ -30,7 +31,7 @@ SCRAPE_NS = 15 * NS_PER_S
 
 Monitors = tuple[tuple[ServiceMonitor, tuple[Selected, ...]], ...]
 
-GATEWAY_RECEIVED = "envoy_cluster_upstream_rq_total"
+GATEWAY_RECEIVED = GATEWAY
 GATEWAY_ACTIVE = "envoy_cluster_upstream_rq_active"
 
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from tonnage.facts import metric_names
+from tonnage.facts.metric_names import HISTOGRAM_PARTS
 from tonnage.metrics.store import NAME, SeriesStore
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -16,7 +17,6 @@ Exposed: TypeAlias = tuple[str, Mapping[str, str], float]
 """Name, labels and value of one sample."""
 
 _TYPES = frozenset({"gauge", "counter", "histogram"})
-_PARTS = ("_bucket", "_sum", "_count")
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -63,7 +63,7 @@ def _family(name: str) -> tuple[str, str]:
     kind = metric.type if metric is not None and metric.type in _TYPES else "untyped"
     if kind != "histogram":
         return name, kind
-    part = next((part for part in _PARTS if name.endswith(part)), "")
+    part = next((part for part in HISTOGRAM_PARTS if name.endswith(part)), "")
     return name.removesuffix(part), kind
 
 

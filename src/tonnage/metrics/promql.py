@@ -40,7 +40,7 @@ from tonnage.metrics.syntax import (
     parse,
 )
 from tonnage.metrics.vectors import EvaluationError, LabelKey, Result, Sample, Scalar, Vector, key, nameless
-from tonnage.units import NS_PER_S
+from tonnage.units import NS_PER_MS, NS_PER_S
 
 __all__ = [
     "DEFAULT_STEP_NS",
@@ -61,8 +61,7 @@ __all__ = [
 DEFAULT_STEP_NS = 60 * NS_PER_S
 """The step of a subquery that names none: Prometheus' ``global.evaluation_interval``."""
 
-_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_NS_PER_MS = 1_000_000
+LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def evaluate(
@@ -165,7 +164,7 @@ class _Evaluator:
         return inner
 
     def _unix_s(self, at_ns: int) -> float:
-        return (self._of.epoch_ns + at_ns) // _NS_PER_MS / 1000
+        return (self._of.epoch_ns + at_ns) // NS_PER_MS / 1000
 
     def _found(self, node: Selector) -> Iterable[tuple[Series, int, float]]:
         """Series with the time and the value of the sample that counts."""
@@ -222,7 +221,7 @@ class _Evaluator:
         target = words[0]
         sources = words[2:] if name == "label_join" else ()
         for label in (target, *sources):
-            if not _LABEL_NAME.fullmatch(label):
+            if not LABEL_NAME.fullmatch(label):
                 raise self._error(f"{label!r} is not a label's name")
         pattern = None
         if name == "label_replace":
@@ -320,7 +319,7 @@ class _Evaluator:
         number = math.nan if node.param is None or isinstance(node.param, Text) else self._scalar(node.param)
         if node.op in ("topk", "bottomk") and math.isnan(number):
             raise self._error(f"the parameter of {node.op} is NaN")
-        if node.op == "count_values" and not _LABEL_NAME.fullmatch(label):
+        if node.op == "count_values" and not LABEL_NAME.fullmatch(label):
             raise self._error(f"{label!r} is not a label's name")
         return self._vector(aggregated(node, self._samples(node.expr), number, label, self._of.dialect))
 

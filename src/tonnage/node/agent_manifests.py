@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from tonnage.facts import operands as facts
 from tonnage.facts.operands import AgentPart
 from tonnage.node.operator_parts import environment, operands_of, parts_of
-from tonnage.objects.gpu_operator import ClusterPolicySpec
+from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
 NAME = "tonnage-agent"
+CONFIG_FOLDER = "/etc/tonnage/device-plugin"
+"""Where the ConfigMap of the device plugin's configurations is mounted."""
+_NO_CONFIG_MAP = ConfigMapChoice()
+_CONFIG = "device-plugin-config"
 JsonObject = dict[str, Any]
 
 
@@ -47,12 +53,14 @@ def _labels() -> list[str]:
     return sorted(one.label for one in facts.operands().values() if one.part)
 
 
-def manifests(sets: Sequence[NodeSet], *, namespace: str, image: str) -> list[JsonObject]:
+def manifests(
+    sets: Sequence[NodeSet], *, namespace: str, image: str, config: ConfigMapChoice = _NO_CONFIG_MAP
+) -> list[JsonObject]:
     """ServiceAccounts, roles and DaemonSets: one of each for each set, named by its environment and a number where it
-    has several."""
+    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them."""
     found: list[JsonObject] = []
     for name, one in zip(_names(sets), sets, strict=True):
-        parts = [facts.parts()[part] for part in one.parts]
+        parts = [_configured(facts.parts()[part], config) for part in one.parts]
         found.append(_object("v1", "ServiceAccount", name, namespace))
         rules = rules_of(parts)
         if rules:
@@ -61,8 +69,18 @@ def manifests(sets: Sequence[NodeSet], *, namespace: str, image: str) -> list[Js
             subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
             binding = _object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name)
             found.append({**binding, "roleRef": role, "subjects": [subject]})
-        found.append(_daemon_set(name, namespace, image, one, parts, token=bool(rules)))
+        found.append(_daemon_set(name, namespace, image, one, parts, config.name, token=bool(rules)))
     return found
+
+
+def _configured(part: AgentPart, config: ConfigMapChoice) -> AgentPart:
+    """The device plugin follows the node's label, where there are configurations to choose from."""
+    if part.name != "device-plugin" or not config.name:
+        return part
+    arguments = (*part.arguments, "--config", CONFIG_FOLDER)
+    if config.default:
+        arguments += ("--default-config", config.default)
+    return replace(part, arguments=arguments, rbac=(*part.rbac, ("nodes", ("list", "watch"))))
 
 
 def _names(sets: Sequence[NodeSet]) -> list[str]:
@@ -89,10 +107,22 @@ def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Json
 
 
 def _daemon_set(
-    name: str, namespace: str, image: str, one: NodeSet, parts: Sequence[AgentPart], *, token: bool
+    name: str,
+    namespace: str,
+    image: str,
+    one: NodeSet,
+    parts: Sequence[AgentPart],
+    config_map: str,
+    *,
+    token: bool,
 ) -> JsonObject:
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name}
     folders = sorted({folder for part in parts for folder in (*part.read, *part.write)})
+    volumes: list[JsonObject] = [
+        {"name": _volume(folder), "hostPath": {"path": folder, "type": _type(folder, parts)}} for folder in folders
+    ]
+    if any(CONFIG_FOLDER in part.arguments for part in parts):
+        volumes.append({"name": _CONFIG, "configMap": {"name": config_map}})
     spec = {
         "serviceAccountName": name,
         "automountServiceAccountToken": token,
@@ -107,9 +137,7 @@ def _daemon_set(
         },
         "tolerations": [{"operator": "Exists"}],
         "containers": [_container(part, image) for part in parts],
-        "volumes": [
-            {"name": _volume(folder), "hostPath": {"path": folder, "type": _type(folder, parts)}} for folder in folders
-        ],
+        "volumes": volumes,
     }
     made = _object("apps/v1", "DaemonSet", name, namespace)
     template = {"metadata": {"labels": labels}, "spec": spec}
@@ -139,6 +167,8 @@ def _container(part: AgentPart, image: str) -> JsonObject:
     }
     mounts = [{"name": _volume(folder), "mountPath": folder, "readOnly": True} for folder in part.read]
     mounts += [{"name": _volume(folder), "mountPath": folder} for folder in part.write]
+    if CONFIG_FOLDER in part.arguments:
+        mounts.append({"name": _CONFIG, "mountPath": CONFIG_FOLDER, "readOnly": True})
     made: JsonObject = {
         "name": part.name,
         "image": image,

@@ -108,8 +108,9 @@ class NodeExporter:
         state = self._devices.mig(card.index)
         split = state is not None and state.enabled
         values = self._card_values(card, now_ns)
-        processes = self._devices.processes(card.index)
         users = () if split else holders.get(card.uuid, ())
+        shared = split or len(users) > 1  # only then is it asked, at 2 ms a card, what each process uses
+        processes = self._devices.processes(card.index) if shared else ()
         for one in self._counters:
             field = self._fields[one.field]
             if field.value.startswith("health."):

@@ -11,11 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tonnage.facts.labels import NVIDIA
 from tonnage.node.devices import Devices, Fabric, Identity
 from tonnage.partitioning.device_plugin import Sharing
 from tonnage.partitioning.labels import Card, Node, memory_mib, predict, sanitised
 
-_DOMAIN = "nvidia.com/"
 _OURS = "tonnage.dev/gpu-"
 _MODES = {0x0302: "compute", 0x0300: "graphics"}
 _NFD = "nfd.k8s-sigs.io/v1alpha1"
@@ -61,7 +61,7 @@ def node_labels(
         own["gpu.clique"] = clique
     if timestamp_s:
         own["gfd.timestamp"] = timestamp_s
-    node.labels |= {_DOMAIN + key: str(value) for key, value in own.items()}
+    node.labels |= {NVIDIA + key: str(value) for key, value in own.items()}
     node.unknown = [key for key in node.unknown if key not in node.labels]
     node.labels |= _by_model(cards)
     node.labels = dict(sorted(node.labels.items()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -30,13 +32,13 @@ from tonnage.node.devices import (
     MigState,
     Pcie,
 )
-from tonnage.node.nvml import Library
-from tonnage.node.nvml_events import Events
+from tonnage.node.nvml import Library, Tried
+from tonnage.node.nvml_events import WHOLE, Events
 from tonnage.node.nvml_gpm import Gpm
-from tonnage.node.nvml_readings import condition, counters
+from tonnage.node.nvml_readings import condition, counters, energy
 
-_WHOLE = 0xFFFFFFFF
-"""NVML's number for "no GPU instance"."""
+ENERGY_S = 5.0
+"""For how long the last energy reading of a card is given: it takes longer than all the others together."""
 _MOST_LINKS = 36
 _MINORS = re.compile(r"gpu(\d+)/gi(\d+)(?:/ci(\d+))?/access (\d+)")
 _SWITCH = 2
@@ -51,6 +53,7 @@ class NvmlDevices:
         self._handles = [library.tried("nvmlDeviceGetHandleByIndex", index).value for index in range(library.count())]
         self._gpm = Gpm(library)
         self._events: Events | None = None
+        self._energies: dict[int, tuple[float, Tried]] = {}  # when it was read, and what it said, by card
         self._discovered = {one.index: one for one in discover.discover(library)}
         self._cards = tuple(self._identity(index) for index in range(len(self._handles)))
 
@@ -104,8 +107,16 @@ class NvmlDevices:
         handle = self._handles[card]
         values, absent = self._gpm.read(card, handle, gpu_instance)
         device = handle if gpu_instance is None else self._mig_handle(card, gpu_instance)
-        counted, missing = counters(self._library, device, whole=gpu_instance is None)
+        counted, missing = counters(self._library, device, self._energy(card) if gpu_instance is None else None)
         return msgspec.convert({**counted, **values, "absent": {**missing, **absent}}, Measured)
+
+    def _energy(self, card: int) -> Tried:
+        """The counter, asked again after :data:`ENERGY_S`."""
+        at, known = self._energies.get(card, (-math.inf, Tried(None)))
+        if time.monotonic() - at >= ENERGY_S:
+            known = energy(self._library, self._handles[card])
+            self._energies[card] = time.monotonic(), known
+        return known
 
     def processes(self, card: int) -> Sequence[GpuProcess]:
         handle = self._handles[card]
@@ -116,7 +127,7 @@ class NvmlDevices:
         for kind in ("Graphics", "MPSCompute", "Compute"):
             for one in self._library.tried(f"nvmlDeviceGet{kind}RunningProcesses_v3", handle).value or ():
                 used = None if one.usedGpuMemory is None else int(one.usedGpuMemory) >> 20
-                gi, ci = (None if n in (None, _WHOLE) else int(n) for n in (one.gpuInstanceId, one.computeInstanceId))
+                gi, ci = (None if n in (None, WHOLE) else int(n) for n in (one.gpuInstanceId, one.computeInstanceId))
                 name = "mps" if kind == "MPSCompute" else kind.lower()
                 found[one.pid] = GpuProcess(int(one.pid), name, used, gi, ci, busy.get(one.pid))
         return [found[pid] for pid in sorted(found)]

@@ -8,7 +8,8 @@ from typing import Any
 from tonnage.node.devices import DeviceEvent
 from tonnage.node.nvml import Library
 
-_WHOLE = 0xFFFFFFFF
+WHOLE = 0xFFFFFFFF
+"""NVML's number for "no GPU instance"."""
 _KINDS = {
     "nvmlEventTypeXidCriticalError": "xid",
     "nvmlEventTypeSingleBitEccError": "ecc-single",
@@ -56,7 +57,7 @@ class Events:
 
     def _event(self, data: Any) -> DeviceEvent:
         kind = self._kinds.get(int(data.eventType), "other")
-        gi, ci = (None if int(n) == _WHOLE else int(n) for n in (data.gpuInstanceId, data.computeInstanceId))
+        gi, ci = (None if int(n) == WHOLE else int(n) for n in (data.gpuInstanceId, data.computeInstanceId))
         return DeviceEvent(self._cards.get(_address(data.device)), kind, int(data.eventData), gi, ci)
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from tonnage.node.nvml import Library
+from tonnage.units import MIB
 
-_MIB = 1 << 20
 METRICS = {
     "graphics_active": ("NVML_GPM_METRIC_GRAPHICS_UTIL", 0.01),
     "sm_active": ("NVML_GPM_METRIC_SM_UTIL", 0.01),
     "sm_occupancy": ("NVML_GPM_METRIC_SM_OCCUPANCY", 0.01),
     "tensor_active": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 0.01),
     "dram_active": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 0.01),
-    "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", _MIB),
-    "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", _MIB),
-    "nvlink_sent_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", _MIB),
-    "nvlink_received_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", _MIB),
+    "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
+    "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
+    "nvlink_sent_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", MIB),
+    "nvlink_received_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", MIB),
 }
 """Field of :class:`tonnage.node.devices.Measured` → NVML's metric, and what one of its units is in the field's."""
 

@@ -16,6 +16,10 @@ POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _LAST_STEP = re.compile(r"(?:^|\.)[^.\[\]]+$|\[\d+\]$")
 
 
+DEFAULT_NAMESPACE = "default"
+"""Of objects that name none."""
+
+
 class Field(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Part of an object: camelCase in YAML and JSON, snake_case here.
 

@@ -39,6 +39,7 @@ _WORDS = {
     "object": "a mapping",
 }
 _STAND_IN: dict[str, Any] = {"int": 0, "float": 0.0, "str": "", "bool": False, "array": [], "object": {}}
+_PLAIN = (str, int, float)
 _STRING_MAPS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
 
 
@@ -54,14 +55,16 @@ def without_nulls(value: Any) -> Any:
     """The value as Kubernetes takes it: a null field is absent, a null label or annotation is empty."""
     if isinstance(value, dict):
         return {
-            key: dict.fromkeys(inner, "") | {k: v for k, v in inner.items() if v is not None}
+            key: inner
+            if isinstance(inner, _PLAIN)
+            else dict.fromkeys(inner, "") | {k: v for k, v in inner.items() if v is not None}
             if key in _STRING_MAPS and isinstance(inner, dict)
             else without_nulls(inner)
             for key, inner in value.items()
             if inner is not None
         }
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        return [item if isinstance(item, _PLAIN) else without_nulls(item) for item in value]
     return value
 
 

@@ -93,6 +93,22 @@ class NodePool(KubeObject, kw_only=True):
     spec: NodePoolSpec
 
 
+class NodeOverlaySpec(Field, frozen=True, kw_only=True):
+    """Prices and extended resources that planning takes the instance types of ``requirements`` to have."""
+
+    requirements: list[NodeRequirement]
+    price: str | None = None
+    price_adjustment: str | None = None
+    capacity: dict[str, Written] = {}
+    weight: int | None = None
+
+
+class NodeOverlay(KubeObject, kw_only=True):
+    """karpenter.sh/v1alpha1 NodeOverlay."""
+
+    spec: NodeOverlaySpec
+
+
 class Ebs(Field, frozen=True, kw_only=True):
     """An EBS volume; ``throughput`` in MiB/s."""
 

@@ -18,6 +18,9 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra_versions,
+    eks,
+    eksctl,
     gpu_operator,
     groups,
     karpenter,
@@ -58,6 +61,8 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("apps/v1", "ReplicaSet"): apps.ReplicaSet,
     ("batch/v1", "Job"): batch.Job,
     ("batch.volcano.sh/v1alpha1", "Job"): volcano.VolcanoJob,
+    ("eks.amazonaws.com/v1", "NodeClass"): eks.NodeClass,
+    ("eksctl.io/v1alpha5", "ClusterConfig"): eksctl.ClusterConfig,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): batch.JobSet,
     ("kai.scheduler/v1alpha1", "Topology"): groups.Topology,
     ("kubeflow.org/v1", "JAXJob"): training.JAXJob,
@@ -94,10 +99,12 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("autoscaling/v2", "HorizontalPodAutoscaler"): autoscaling.HorizontalPodAutoscaler,
     ("keda.sh/v1alpha1", "ScaledObject"): keda.ScaledObject,
     ("karpenter.sh/v1", "NodePool"): karpenter.NodePool,
+    ("karpenter.sh/v1alpha1", "NodeOverlay"): karpenter.NodeOverlay,
     ("karpenter.sh/v1", "NodeClaim"): karpenter.NodeClaim,
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): karpenter.EC2NodeClass,
     ("monitoring.coreos.com/v1", "ServiceMonitor"): monitoring.ServiceMonitor,
     ("monitoring.coreos.com/v1", "PrometheusRule"): monitoring.PrometheusRule,
+    **{(version, kind): dra_versions.KINDS[kind] for version, kinds in dra_versions.READ.items() for kind in kinds},
 }
 
 MOST_FILES, MOST_ENTRIES = 10_000, 200_000
@@ -106,7 +113,7 @@ _NO_EFFECT = "the object is kept and has no effect"
 _TELLS = frozenset({("v1", "Event"), ("events.k8s.io/v1", "Event")})
 """Kinds that only tell what has happened to others: of a pod, `tonnage why` repeats them."""
 CONFIG = "config.json"
-_SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json")
 _IN_ITEM = re.compile(r"items\[(\d+)\]\.")
 T = TypeVar("T", bound=KubeObject)
 
@@ -215,6 +222,11 @@ class _File:
             self.errors.append(Problem(at(name), message, "every object has an apiVersion and a kind"))
         if unnamed:
             return
+        instead = dra_versions.refused(content)
+        if instead:
+            served_no_more = f"{content['kind']} of {content['apiVersion']} is served no more"
+            self.errors.append(Problem(at("apiVersion"), served_no_more, instead))
+            return
         type_ = KINDS.get((content["apiVersion"], content["kind"]))
         if type_ is None:
             made: KubeObject = _unknown(content)
@@ -222,6 +234,8 @@ class _File:
                 self.warnings.append(_unknown_kind(made, at("kind")))
         else:
             content = without_nulls(content)
+            at = partial(dra_versions.place, content, at)
+            content = dra_versions.as_v1(content)
             typed = convert(content, type_, tree.written)
             if isinstance(typed, list):
                 self.errors += [Problem(at(wrong.field), wrong.message, wrong.hint) for wrong in typed]
@@ -234,7 +248,9 @@ class _File:
             self.errors += refused
             self.warnings += [] if refused else validate.check_warned(made, at)
         elif isinstance(made, Unknown):
-            self.errors += validate.check_unread(made, at)
+            refused = validate.check_unread(made, at)
+            self.errors += refused
+            self.warnings += [] if refused else validate.check_warned(made, at)
 
 
 def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
@@ -273,7 +289,7 @@ def _below(folder: Path) -> list[Path] | None:
 
 def _is_manifest(file: Path, folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return file.suffix in _SUFFIXES and not hidden and file.is_file()
+    return file.suffix in SUFFIXES and not hidden and file.is_file()
 
 
 def _trees(file: Path) -> Iterator[Tree]:

@@ -160,7 +160,7 @@ def _inside(at: Where, field: str) -> Where:
 
 @cache
 def _mirror(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """A struct with every field of the API's type, read here or not, that refuses any other. Scalars stay raw."""
+    """A struct with every field of the API's type, read here or not, that refuses any other."""
     known = {field.encode_name: (field.name, _mirrored(field.type)) for field in msgspec.structs.fields(type_)}
     for number, name in enumerate(unread(type_.__name__)):
         known[name] = f"unread_{number}", msgspec.Raw
@@ -169,10 +169,16 @@ def _mirror(type_: type[msgspec.Struct]) -> type[msgspec.Struct]:
     return msgspec.defstruct(type_.__name__, fields, forbid_unknown_fields=True, gc=False, kw_only=True)
 
 
+_SCALARS = (str, int, bool, str | None, int | None, bool | None)
+"""Quicker to make than to leave raw; all else is quicker to skip."""
+
+
 def _mirrored(type_: Any) -> Any:
     struct = unknown.struct_in(type_)
     if get_origin(type_) is Literal:
         return type_
+    if type_ in _SCALARS:
+        return type_ | None
     if struct is None:
         return msgspec.Raw
     if get_origin(type_) is list:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -16,31 +16,63 @@ _KUBERNETES = tuple(f"tonnage.objects.{group}" for group in ("apps", "autoscalin
 """Whose structs are those of Kubernetes' own kinds, by the same names: the API's own table knows their fields."""
 
 
+class _Map(NamedTuple):
+    """Values of one struct by any name."""
+
+    of: type[msgspec.Struct]
+
+
+_Known: TypeAlias = dict[str, type[msgspec.Struct] | _Map | api.FieldType | None]
+
+
 def fields(value: Any, type_: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
     """(path, message, hint) of every field that ``type_`` does not have and Kubernetes does not know there."""
-    members = read_members(type_)
-    if members is None or not isinstance(value, dict):
-        return
-    table = _table(type_)
+    if read_members(type_) is not None and isinstance(value, dict):
+        for at, message, hint in _unknown(value, _known(type_)):
+            yield (f"{path}{at}" if path else at[1:]), message, hint
+
+
+def _unknown(value: dict[str, Any], known: _Known) -> list[tuple[str, str, str]]:
+    """The same; paths begin with a dot. Most objects have no such field: no path is made until one is found."""
+    found: list[tuple[str, str, str]] = []
     for key, inner in value.items():
-        here = f"{path}.{key}" if path else key
-        struct, known = members.get(key), table.get(key)
-        if struct is not None:
-            for at, item in _items(inner, here):
-                yield from fields(item, struct, at)
-        elif known is not None:
-            for one in api.unknown_inside(inner, known, here):
-                yield one.path, f"unknown field {one.key!r}", _near(one.key, tuple(api.structs()[one.struct]))
-        elif key not in members and key not in unread(type_.__name__):
-            yield here, f"unknown field {key!r}", _near(key, (*members, *table, *unread(type_.__name__)))
+        if key not in known:
+            found.append((f".{key}", f"unknown field {key!r}", _near(key, tuple(known))))
+            continue
+        within = known[key]
+        if within is None:
+            continue
+        if isinstance(within, api.FieldType):
+            if isinstance(inner, dict | list):
+                for one in api.unknown_inside(inner, within, f".{key}"):
+                    near = _near(one.key, tuple(api.structs()[one.struct]))
+                    found.append((one.path, f"unknown field {one.key!r}", near))
+        elif isinstance(within, _Map):
+            for name, item in inner.items() if isinstance(inner, dict) else ():
+                if isinstance(item, dict) and (more := _unknown(item, _known(within.of))):
+                    found += ((f".{key}.{name}{at}", message, hint) for at, message, hint in more)
+        elif isinstance(inner, list):
+            for index, item in enumerate(inner):
+                if isinstance(item, dict) and (more := _unknown(item, _known(within))):
+                    found += ((f".{key}[{index}]{at}", message, hint) for at, message, hint in more)
+        elif isinstance(inner, dict) and (more := _unknown(inner, _known(within))):
+            found += ((f".{key}{at}", message, hint) for at, message, hint in more)
+    return found
 
 
-def _items(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Where a list's items, or the value itself, stand."""
-    if isinstance(value, list):
-        yield from ((f"{path}[{index}]", item) for index, item in enumerate(value))
-    else:
-        yield path, value
+@cache
+def _known(type_: type[msgspec.Struct]) -> _Known:
+    """Every field of a struct that Kubernetes knows: its struct where that is read here, its type in the API's table
+    where it has fields by that, None where nothing in it has a name that could be wrong."""
+    known: _Known = dict(read_members(type_) or {})
+    for one in msgspec.structs.fields(type_):
+        struct = known[one.encode_name]
+        if get_origin(one.type) is dict and isinstance(struct, type):
+            known[one.encode_name] = _Map(struct)
+    for name, field in _table(type_).items():
+        if known.get(name) is None:
+            known[name] = None if field.of in api.SCALARS else field
+    return known | dict.fromkeys(sorted(unread(type_.__name__) - known.keys()))
 
 
 def _table(type_: type[msgspec.Struct]) -> api.Struct:
@@ -57,9 +89,12 @@ def read_members(type_: Any) -> dict[str, type[msgspec.Struct] | None] | None:
 
 
 def struct_in(type_: Any) -> type[msgspec.Struct] | None:
-    """The struct inside ``X``, ``X | None`` and ``list[X]``."""
+    """The struct inside ``X``, ``X | None``, ``list[X]`` and ``dict[str, X]``; none where a mapping of any names may
+    stand beside it."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_
+    if get_origin(type_) is not dict and any(get_origin(argument) is dict for argument in get_args(type_)):
+        return None
     return next((found for argument in get_args(type_) if (found := struct_in(argument))), None)
 
 

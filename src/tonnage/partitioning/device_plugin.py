@@ -16,8 +16,10 @@ from msgspec import Struct, structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
+from tonnage.facts.labels import NVIDIA
 from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.objects import duration
+from tonnage.objects.api.errors import SUBDOMAIN
 from tonnage.objects.decode import show
 from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
 
@@ -25,9 +27,7 @@ WHO = "the device plugin"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 FALLBACKS = ("named", "single", "empty")
 IGNORED = "the device plugin ignores it"
-_PREFIX = "nvidia.com/"
 _MOST_CHARACTERS = 63
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _DEVICE = re.compile(rf"\d+(:\d+)?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/\d+/\d+")
 _BOOLS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
@@ -44,7 +44,7 @@ class Replicated(Struct, frozen=True):
     @property
     def resource(self) -> str:
         """The resource with its prefix, which may be left out in the file."""
-        return self.name if self.name.startswith(_PREFIX) else _PREFIX + self.name
+        return self.name if self.name.startswith(NVIDIA) else NVIDIA + self.name
 
 
 class Replicas(Struct, rename="camel", frozen=True):
@@ -274,8 +274,8 @@ def _wrong_sharing(
 
 
 def _wrong_resource(at: str, one: Replicated) -> Iterator[tuple[str, str, str]]:
-    name = one.resource.removeprefix(_PREFIX)
-    if not _NAME.fullmatch(name):
+    name = one.resource.removeprefix(NVIDIA)
+    if not re.fullmatch(SUBDOMAIN, name):
         yield f"{at}.name", f"{one.name!r} is not a name of a resource", "names are like nvidia.com/gpu"
     elif len(one.resource) > _MOST_CHARACTERS:
         yield f"{at}.name", f"{one.resource} has {len(one.resource)} characters", "at most 63 with the prefix"

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import gpus, instances, mig
+from tonnage.facts.labels import GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_PRODUCT
 from tonnage.fleet.asks import GPU
 from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
-from tonnage.fleet.outfit import MOST_DEVICES, PRODUCT_LABEL, laid_out
+from tonnage.fleet.outfit import MOST_DEVICES, laid_out
 from tonnage.objects import apps, core
 from tonnage.objects.base import where
 from tonnage.partitioning import node_cuts
@@ -26,9 +27,6 @@ from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.mig_parted import Spec
 from tonnage.partitioning.node_cuts import MIG_CONFIG
 
-COUNT_LABEL = "nvidia.com/gpu.count"
-_TYPE_LABEL = "node.kubernetes.io/instance-type"
-_MIG_PRODUCT = "-MIG-"
 _NAMED = 3
 """Names in a note; the rest is counted."""
 
@@ -106,9 +104,9 @@ def _add_node(
 ) -> None:
     """The node's cards; those that pods hold whole are left out."""
     labels = node.metadata.labels
-    kind = labels.get(_TYPE_LABEL, "")
+    kind = labels.get(INSTANCE_TYPE, "")
     offer = instances.get(kind) if instances.known(kind) else None
-    product, _, single = labels.get(PRODUCT_LABEL, "").removesuffix("-SHARED").partition(_MIG_PRODUCT)
+    product, _, single = labels.get(GPU_PRODUCT, "").removesuffix("-SHARED").partition(MIG_PRODUCT)
     name = product or (offer.gpu if offer else "")
     if not name:
         return
@@ -117,7 +115,7 @@ def _add_node(
     except InputError as error:
         problem = error.problems[0]
         raise InputError(
-            Problem(where(node, f"metadata.labels.{PRODUCT_LABEL}"), problem.message, problem.hint)
+            Problem(where(node, f"metadata.labels.{GPU_PRODUCT}"), problem.message, problem.hint)
         ) from error
     on = geometry(gpu)
     if on is None:
@@ -153,7 +151,7 @@ def _layouts(
     node: core.Node, on: Geometry, single: str, there: Mapping[str, int], configs: Sequence[Spec], by_type: int
 ) -> list[Layout]:
     """What runs on each card of a node, as its resources, else its labels, else its mig.config say."""
-    counted = 0 if single else _count(node, COUNT_LABEL)
+    counted = 0 if single else _count(node, GPU_COUNT)
     counts = _instances(node, single, there)
     if sum(counts.values()) > MOST_DEVICES or counted > MOST_DEVICES:
         raise InputError(Problem(where(node), f"more than {MOST_DEVICES} devices", "is that one node?"))
@@ -169,7 +167,7 @@ def _layouts(
         if not cut:
             message = f"{counted} x {on.gpu} cannot hold {wanted}"
             hint = f"tonnage mig layouts {on.gpu}"
-            raise InputError(Problem(where(node, f"metadata.labels.{COUNT_LABEL}"), message, hint))
+            raise InputError(Problem(where(node, f"metadata.labels.{GPU_COUNT}"), message, hint))
     whole = 0 if single else there.get(GPU, 0)
     total = max(counted or by_type or len(cut) + whole, len(cut))
     if not cut and MIG_CONFIG in node.metadata.labels:
@@ -181,7 +179,7 @@ def _instances(node: core.Node, single: str, there: Mapping[str, int]) -> dict[s
     """How many instances of each MIG resource the node has; ``single``: the profile of strategy single."""
     labels = node.metadata.labels
     if single:
-        counts = {f"{MIG_PREFIX}{single}": _count(node, COUNT_LABEL) or there.get(GPU, 0)}
+        counts = {f"{MIG_PREFIX}{single}": _count(node, GPU_COUNT) or there.get(GPU, 0)}
     else:
         counts = {name: n for name, n in there.items() if name.startswith(MIG_PREFIX) and n} or {
             key.removesuffix(".count"): _count(node, key)

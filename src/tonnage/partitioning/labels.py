@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from tonnage.errors import InputError
 from tonnage.facts import cuda, gpus, mig, mig_devices
 from tonnage.facts.cuda import CudaGpu
+from tonnage.facts.labels import NVIDIA
 from tonnage.facts.mig import MigProfile
 from tonnage.fleet.asks import GPU
 from tonnage.partitioning import mps
 from tonnage.partitioning.device_plugin import Sharing
 
 STRATEGIES = ("none", "single", "mixed")
-_DOMAIN = "nvidia.com/"
 _MOST_CHARACTERS = 63
 """Of a label's value (Kubernetes documentation, Labels and Selectors): Node Feature Discovery drops a longer one."""
 _DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
@@ -191,13 +191,13 @@ def _versions(node: Node, driver: str, runs: tuple[int, ...] | None) -> None:
     parts = [*driver.strip().split("."), "", ""][:3]
     names = ("major", "minor", "revision")
     driver_labels: dict[str, object] = dict(zip(names, parts, strict=True))
-    node.put(f"{_DOMAIN}cuda.driver-version", driver_labels | {"full": driver.strip()})
-    node.put(f"{_DOMAIN}cuda.driver", dict(zip(("major", "minor", "rev"), parts, strict=True)))
+    node.put(f"{NVIDIA}cuda.driver-version", driver_labels | {"full": driver.strip()})
+    node.put(f"{NVIDIA}cuda.driver", dict(zip(("major", "minor", "rev"), parts, strict=True)))
     runs = runs or cuda.driver_cuda(numbers)
     major, minor = (None, None) if runs is None else (runs[0], runs[1])
     full = None if runs is None else cuda.cuda_text(runs)
-    node.put(f"{_DOMAIN}cuda.runtime-version", {"major": major, "minor": minor, "full": full})
-    node.put(f"{_DOMAIN}cuda.runtime", {"major": major, "minor": minor})
+    node.put(f"{NVIDIA}cuda.runtime-version", {"major": major, "minor": minor, "full": full})
+    node.put(f"{NVIDIA}cuda.runtime", {"major": major, "minor": minor})
 
 
 def _label_cards(node: Node, cards: Sequence[Card], sharing: Sharing) -> None:
@@ -213,8 +213,8 @@ def _label_cards(node: Node, cards: Sequence[Card], sharing: Sharing) -> None:
     facts = [card.facts for card in first.values()]
     able = [_capable(card) for card in first.values()]
     capable = True if any(able) else None if None in able else False
-    node.put(f"{_DOMAIN}mig", {"capable": None if capable is None else str(capable).lower()})
-    node.put(f"{_DOMAIN}mps", {"capable": str(sharing.strategy == "mps").lower()})
+    node.put(f"{NVIDIA}mig", {"capable": None if capable is None else str(capable).lower()})
+    node.put(f"{NVIDIA}mps", {"capable": str(sharing.strategy == "mps").lower()})
     data_center = all(one is not None and one.forward_compat for one in facts)
     node.put(GPU, {"mode": "compute" if data_center else None})
 
@@ -271,7 +271,7 @@ def _label_instances(node: Node, cards: Sequence[Card], strategy: str, sharing: 
     """Labels of MIG instances: in place of the GPU's with ``single``, beside them with ``mixed``."""
     if strategy == "none":
         return
-    node.put(f"{_DOMAIN}mig", {"strategy": strategy})
+    node.put(f"{NVIDIA}mig", {"strategy": strategy})
     cut = [card for card in cards if card.profiles is not None]
     if invalid:
         product = f"{cut[0].made_by}-MIG-INVALID"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tonnage.decisions import Launch, Reason, Ref, Scalar
 from tonnage.partitioning.node_cuts import STATED
+from tonnage.provisioning.auto_mode import as_auto
 from tonnage.provisioning.catalogue import NODES
 from tonnage.provisioning.launch import Choice
 from tonnage.provisioning.load import Load
@@ -23,6 +24,7 @@ def planned(ref: Ref, load: Load, pods: Sequence[Ref], choice: Choice) -> Planne
     layout = load.layout(index) if len(load.choices) > 1 else 0
     cut = {key: value for key, value in template.machines.layouts[layout].items() if key in STATED}
     own = load.requirements.without(template.taken_for_granted)
+    given = instance.labels(choice.offering.zone, choice.offering.capacity_type)
     devices = load.devices and template.machines.of(load.devices, layout, index)
     return PlannedClaim(
         ref=ref,
@@ -33,7 +35,7 @@ def planned(ref: Ref, load: Load, pods: Sequence[Ref], choice: Choice) -> Planne
         labels={
             **_own_labels(own, cut),
             **template.labels,
-            **instance.labels(choice.offering.zone, choice.offering.capacity_type),
+            **(as_auto(given) if template.auto else given),
         },
         taints=template.taints,
         startup_taints=template.startup_taints,
@@ -68,7 +70,7 @@ def launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:
         zone=choice.offering.zone,
         capacity_type=choice.offering.capacity_type,
         price_micro_usd_per_hour=choice.micro_usd_per_hour,
-        reason=Reason("cheapest offering that holds its pods", evidence, choice.alternatives),
+        reason=Reason("cheapest offering that fits its pods", evidence, choice.alternatives),
         pods=planned.pods,
         labels=planned.labels,
         allocatable=_without_nodes(planned.allocatable),

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from cronsim import CronSim, CronSimError
 
 from tonnage.objects import karpenter
+from tonnage.objects.validate.nodepools import NODES
 from tonnage.units import NS_PER_S
 
 EMPTY = "Empty"
-_NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
 _DURATION = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:0s)?")
 _CRON_FIELD = re.compile(r"[0-9a-zA-Z*?,/-]+")
 _DESCRIPTORS = {
@@ -84,7 +84,7 @@ def is_active(budget: karpenter.Budget, now_ns: int) -> bool:
 
 def _allowed(budget: karpenter.Budget, nodes: int) -> int:
     written = str(budget.nodes)
-    if _NODES.fullmatch(written) is None:
+    if NODES.fullmatch(written) is None:
         raise BadBudget(f"budget nodes {written!r}: a number or a percentage from 0% to 100%")
     if written.endswith("%"):
         return -(-nodes * int(written[:-1]) // 100)

@@ -31,7 +31,9 @@ class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
     (nanoseconds since the Unix epoch) on. ``budgets``: PodDisruptionBudgets that select it; ``blocked``: whether one of
     them has no room; ``never``: whether one of them never has any. ``stays``: it tolerates the taint of a node that is
     drained, so nobody evicts it. ``belongs``: it belongs to its node (a DaemonSet's), so it does not move, but what
-    protects it keeps its node.
+    protects it keeps its node. ``controller``: the kind of what controls it, in lower case, empty where nothing does;
+    ``safe_to_evict``: annotation cluster-autoscaler.kubernetes.io/safe-to-evict as written; ``local_storage``: it has
+    data on its node that it would lose.
     """
 
     pod: PendingPod
@@ -44,13 +46,17 @@ class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
     stays: bool = False
     never: bool = False
     belongs: bool = False
+    controller: str = ""
+    safe_to_evict: str = ""
+    local_storage: bool = False
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node with what planning and disruption have to know of it, and its pods.
 
     ``drifted_ns``: since when it differs from its NodePool; None: it does not. ``grace``: its terminationGracePeriod is
-    set, so that drift passes pods that would block it.
+    set, so that drift passes pods that would block it. ``allocatable``: what it can hold, in the units of requests;
+    ``scale_down_disabled``: its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled is "true".
     """
 
     state: NodeState
@@ -58,6 +64,8 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[MovablePod, ...] = ()
     drifted_ns: int | None = None
     grace: bool = False
+    allocatable: dict[str, int] = {}
+    scale_down_disabled: bool = False
 
     @property
     def ref(self) -> Ref:
@@ -127,7 +135,7 @@ def blocker(one: RunningNode, now_ns: int, *, eventual: bool = False) -> str:
     """Why a node cannot be taken back now whatever its price and budgets; empty where it can."""
     state = one.state
     if state.initialized_ns is None:
-        return "it is not initialised"
+        return "it is not initialized"
     if state.deleted:
         return "it is being deleted"
     if state.nominated:

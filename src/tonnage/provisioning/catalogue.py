@@ -129,6 +129,10 @@ class Catalogue:
         offered = ((self.prices != NO_OFFER) & types).any(axis=1)
         return {pair[position] for pair, there in zip(self.pairs, offered, strict=True) if there}
 
+    def forget(self) -> None:
+        """Nothing that was worked out of it before counts any more."""
+        self._selected, self._values, self._stored = {}, {}, {}
+
     def with_storage(self, storage: NodeStorage) -> tuple[Amounts, Amounts]:
         """Capacity and allocatable with ephemeral-storage filled in, to be changed by nobody."""
         known = self._stored.get(storage)
@@ -205,7 +209,8 @@ class Catalogue:
                 having = index.setdefault(key, {})
                 value = own.get(key)
                 having.setdefault(value, np.zeros(len(self.types), dtype=np.bool_))[i] = True
-        return {key: list(having.items()) for key, having in index.items()}
+        found = {key: list(having.items()) for key, having in index.items()}
+        return {**found, **{labels.auto_mode(key): having for key, having in found.items()}}
 
 
 class Offers:
@@ -214,6 +219,7 @@ class Offers:
     def __init__(self, catalogue: Catalogue, table: NDArray[np.int64]) -> None:
         self.catalogue = catalogue
         self.prices = table
+        self._rows: dict[tuple[Requirement | None, ...], tuple[int, ...]] = {}
         self._open: dict[tuple[int, ...], TypeMask] = {(): np.zeros(len(catalogue.types), dtype=np.bool_)}
 
     def rows(self, requirements: Requirements) -> tuple[int, ...]:
@@ -222,9 +228,15 @@ class Offers:
         No offering here comes from a capacity reservation or a placement group, and zone ids are not known,
         so a requirement for one of those labels leaves no row.
         """
-        for key in requirements:
-            if key in _OFFERING_ONLY and not requirements[key].absent:
-                return ()
+        asked = tuple(map(requirements.get, _SAYS_OFFERING))
+        known = self._rows.get(asked)
+        if known is None:
+            known = self._rows[asked] = self._allowed(requirements)
+        return known
+
+    def _allowed(self, requirements: Requirements) -> tuple[int, ...]:
+        if any(key in requirements and not requirements[key].absent for key in _OFFERING_ONLY):
+            return ()
         return tuple(
             row
             for row, (zone, capacity_type) in enumerate(self.catalogue.pairs)
@@ -248,6 +260,7 @@ _UNTOLD = frozenset(
 """Labels of instance types that our facts say nothing of, so that no type is ruled out by them."""
 
 _OFFERING_ONLY = labels.of_offering() - {labels.ZONE, labels.CAPACITY_TYPE}
+_SAYS_OFFERING = (labels.ZONE, labels.CAPACITY_TYPE, labels.REGION, *sorted(_OFFERING_ONLY))
 
 
 def _capacity(one: instances.InstanceType) -> dict[str, int]:

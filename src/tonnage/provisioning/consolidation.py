@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.decisions import Launch, Ref
+from tonnage.fleet.state import BASE_RESOURCES
 from tonnage.objects import karpenter
 from tonnage.provisioning import balanced, bought
 from tonnage.provisioning.balanced import Totals
@@ -48,9 +49,6 @@ MOST_AT_ONCE = 100
 
 UNLIMITED = 2**31 - 1
 """Nodes that may go where no budget is active (math.MaxInt32 in nodepool.go)."""
-
-
-_ALWAYS = ("cpu", "memory", "pods")
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,15 +297,15 @@ class Round:
     @cached_property
     def _free(self) -> NDArray[np.int64]:
         """What is free of each of the standing nodes, of what every pod takes."""
-        rows = [[node.free.get(name, 0) for name in _ALWAYS] for _, node, _ in self._standing]
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(_ALWAYS))
+        rows = [[node.free.get(name, 0) for name in BASE_RESOURCES] for _, node, _ in self._standing]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(BASE_RESOURCES))
 
     def _roomy(self, pods: Sequence[PendingPod]) -> list[tuple[RunningNode, ExistingNode, tuple[BoundPod, ...]]]:
         """The standing nodes, without those that have room for none of the pods where that changes nothing else: the
         others count for rules about other pods and for limits."""
         if self._ruled or not pods or any(pool.spec.limits for pool in self.node_pools):
             return self._standing
-        least = [min(pod.shape.requests.get(name, 0) for pod in pods) for name in _ALWAYS]
+        least = [min(pod.shape.requests.get(name, 0) for pod in pods) for name in BASE_RESOURCES]
         return [self._standing[row] for row in np.flatnonzero((self._free >= least).all(axis=1))]
 
     @cached_property

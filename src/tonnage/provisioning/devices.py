@@ -17,7 +17,7 @@ from tonnage.facts import gpus, instances, mig_devices
 from tonnage.fleet import search
 from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
 from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards
-from tonnage.fleet.holding import unit
+from tonnage.fleet.columns import distinct
 from tonnage.fleet.outfit import MEMORY_LABEL, Outfit, outfit
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.fleet.state import Fleet
@@ -96,7 +96,7 @@ class Devices:
         """Of a node that is there, as they are now."""
         cards, node = fleet.cards.select([row]), fleet.node(row)
         count, memory = int((cards.holder[0] != NO_DEVICE).sum()), int(cards.memory[0])
-        return cls((Outfit(node.cuts, count, memory, unit(fleet, row), fleet.allocatable_of(row)),), cards)
+        return cls((Outfit(node.cuts, count, memory, fleet.device_unit(row), fleet.allocatable_of(row)),), cards)
 
     def only(self, row: int) -> Devices:
         """A copy of one row."""
@@ -225,7 +225,7 @@ class Machines:
 
     def rows_of(self, choices: Mask) -> list[int]:
         """The rows that these layouts and types have."""
-        return [row for row in np.unique(self.rows[choices]).tolist() if row >= 0]
+        return [row for row in distinct(self.rows[choices]) if row >= 0]
 
     def joined(self, devices: Devices, ask: Ask, amounts: Mapping[str, int], choices: Mask) -> tuple[Devices, Mask]:
         """The devices once one more pod has what it asks of them, and those of the layouts and types that give it. What

@@ -27,7 +27,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``pods``: how many pods would have to move; pods of DaemonSets, static pods and finished pods do not
     count. ``last_pod_event_ns``: when a pod was last bound to it, finished or began to terminate (``None``:
-    never), in nanoseconds since the Unix epoch like ``initialized_ns`` (``None``: not initialised yet).
+    never), in nanoseconds since the Unix epoch like ``initialized_ns`` (``None``: not initialized yet).
     ``nominated``: a pending pod is expected on it. ``do_not_disrupt``: the annotation
     karpenter.sh/do-not-disrupt is "true" on the node.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tonnage.facts.labels import INSTANCE_TYPE
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
@@ -21,7 +22,6 @@ NODE_POOL_DRIFTED, REQUIREMENTS_DRIFTED, TYPE_NOT_FOUND = (
 """Kinds of drift, as the NodeClaim's condition Drifted has them."""
 HASH, HASH_VERSION = "karpenter.sh/nodepool-hash", "karpenter.sh/nodepool-hash-version"
 """Annotations of NodePools and NodeClaims: Karpenter's hash of the template."""
-TYPE = "node.kubernetes.io/instance-type"
 SETTLED_NS = 3600 * 10**9
 """A node has to be so old before anybody asks whether its type is still sold."""
 
@@ -57,7 +57,7 @@ def _asked(pool: karpenter.NodePool) -> Requirements:
 
 def _sold(own: Mapping[str, str], catalogue: Catalogue) -> bool:
     """Whether there is an offering of the node's type in its zone and of its capacity type, in stock or not."""
-    name = own.get(TYPE, "")
+    name = own.get(INSTANCE_TYPE, "")
     if name not in catalogue.names:
         return False
     row = {labels.ZONE: own.get(labels.ZONE), labels.CAPACITY_TYPE: own.get(labels.CAPACITY_TYPE)}

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from tonnage.decisions import Finding, Ref, Scalar
 from tonnage.facts import instances, prices
 from tonnage.objects import karpenter, load
+from tonnage.objects.validate.nodepools import RESTRICTED_DOMAINS
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
@@ -32,8 +33,6 @@ FLEXIBLE_TYPES = 5
 """Types that a spot request should have (aws/karpenter-provider-aws, instanceTypeFlexibilityThreshold)."""
 
 _REQUIREMENTS = "spec.template.spec.requirements"
-
-RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 
 def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations = OWN) -> list[Finding]:
@@ -299,7 +298,7 @@ class _Checks:
         return ", ".join(f"{name} {amount_text(name, limits[name])}" for name in sorted(limits) if name != resource)
 
     def few_spot_types(self) -> list[Finding]:
-        """Too few types for spot-to-spot consolidation, or to ride out a stock-out."""
+        """Too few types for spot-to-spot consolidation, or for when one has insufficient capacity."""
         if not self.template.requirements.allows(labels.CAPACITY_TYPE, labels.SPOT):
             return []
         count = int(self.template.types.sum())
@@ -314,7 +313,7 @@ class _Checks:
         if count < FLEXIBLE_TYPES:
             message = (
                 f"only {count} instance types with spot: at least {FLEXIBLE_TYPES} are advised, "
-                "or a stock-out of one type may leave nothing to launch"
+                "or insufficient capacity of one type may leave nothing to launch"
             )
             found.append(self.finding("nodepool-few-spot-types", "warning", field, message, ("types", count)))
         return found

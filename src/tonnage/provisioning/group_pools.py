@@ -89,7 +89,7 @@ class GroupPool:
             zone,
             self.group.capacity_type,
             _price(catalogue, self.group, self.instance_type) or 0,
-            Reason("asked of the node group"),
+            Reason("requested from the node group"),
             labels=node_labels(self.group, self.instance_type, zone),
             allocatable={name: amount for name, amount in allocatable.items() if name != NODES},
             daemons=daemons,
@@ -200,6 +200,11 @@ def _storage(group: NodeGroup) -> NodeStorage:
 def is_node_group(pool: karpenter.NodePool) -> bool:
     """Whether a node group stands behind it: what that makes neither drifts nor expires."""
     return pool.spec.template.spec.node_class_ref.kind == NODE_GROUP
+
+
+def spare(pool: karpenter.NodePool) -> int:
+    """How many nodes of the group behind this NodePool may go before it is at its minimum."""
+    return int(pool.spec.disruption.budgets[-1].nodes)
 
 
 def _pool(group: NodeGroup, base: str, limit: int, weight: int, idle: str) -> karpenter.NodePool:

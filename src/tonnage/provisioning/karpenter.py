@@ -24,6 +24,7 @@ nodeclaim.go, existingnode.go).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from tonnage.provisioning.claim_order import ClaimOrder
 from tonnage.provisioning.domains import Pick
 from tonnage.provisioning.launch import Choice, choose
 from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
@@ -100,7 +102,7 @@ def pack(
             pool,
             catalogue,
             settings.daemon_sets,
-            settings.node_classes.get(pool.spec.template.spec.node_class_ref.name),
+            settings.node_classes.get(storage_key(pool)),
             settings.configurations,
         )
         for pool in dynamic
@@ -199,15 +201,16 @@ class _Planner:
         return False
 
     def _on_claim(self, pod: Ref, attempt: Attempt) -> bool:
-        closed = attempt.closed
-        closed.extend(bytes(len(self.claims) - len(closed)))
+        open_ = attempt.open
+        open_.extend(b"\1" * (len(self.claims) - len(open_)))
         known: dict[int, tuple[Requirement, ...] | None] = {}
         if self.keys < self.topology.keys:  # a rule over one more label has come up
             self.keys = self.topology.keys
             self.areas = [self.topology.area(claim.load.requirements) for claim in self.claims]
         areas = self.areas
-        for place, number in enumerate(self.order.settle()):
-            if closed[number] or known.get(areas[number], ()) is None:
+        order = self.order.settle()
+        for place, number in itertools.compress(enumerate(order), map(open_.__getitem__, order)):
+            if known and known.get(areas[number], ()) is None:
                 continue
             load = self._joined(attempt, number, known)
             if load is not None:
@@ -224,7 +227,7 @@ class _Planner:
         if wanted is None:
             return None
         if claim.load.join(stage) is None:  # and never will: its types only get fewer
-            attempt.closed[number] = 1
+            attempt.open[number] = 0
             return None
         if not attempt.rules:
             return claim.load.join(stage)
@@ -236,7 +239,7 @@ class _Planner:
             return None
         verdict = self.topology.on_host(attempt.rules, claim.host)
         if verdict is not Verdict.YES:
-            attempt.closed[number] = verdict is Verdict.NEVER
+            attempt.open[number] = verdict is not Verdict.NEVER
             return None
         return claim.load.join(stage, narrowed)
 
@@ -292,7 +295,9 @@ class _Planner:
             )
             for one in self.templates
         )
-        return Reason("no node and no NodePool can take it", bought.amounts_of(last.stage.amounts), beaten)
+        return Reason(
+            "it fits no node, and no NodePool can launch a node for it", bought.amounts_of(last.stage.amounts), beaten
+        )
 
 
 def _bought(packing: Packing, settings: PlanSettings) -> Plan:

@@ -6,22 +6,42 @@ import csv
 from functools import cache
 from importlib import resources
 
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
+from tonnage.facts.labels import (
+    AWS_INSTANCE,
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODE_POOL,
+    REGION,
+    ZONE,
+)
+from tonnage.facts.price_book import ON_DEMAND, SPOT
+
+__all__ = [
+    "CAPACITY_TYPE",
+    "HOSTNAME",
+    "INITIALIZED",
+    "INSTANCE_TYPE",
+    "NODE_POOL",
+    "ON_DEMAND",
+    "REGION",
+    "SPOT",
+    "ZONE",
+]
+
+
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
-HOSTNAME = "kubernetes.io/hostname"
-INITIALIZED = "karpenter.sh/initialized"
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
-NODE_POOL = "karpenter.sh/nodepool"
 REGISTERED = "karpenter.sh/registered"
-REGION = "topology.kubernetes.io/region"
-ZONE = "topology.kubernetes.io/zone"
+
+OF_TYPE = AWS_INSTANCE
+"""How labels of Karpenter's begin that follow from the instance type."""
+_OF_AUTO_MODE = "eks.amazonaws.com/instance-"
 
 REBALANCE_TAINT = "aws-node-termination-handler/rebalance-recommendation"
 """The taint that the AWS Node Termination Handler gives a node with a rebalance recommendation
 (aws/aws-node-termination-handler, pkg/node)."""
-ON_DEMAND = "on-demand"
-SPOT = "spot"
 
 
 @cache
@@ -44,6 +64,11 @@ def of_instance_type() -> frozenset[str]:
     DoesNotExist.
     """
     return frozenset(row["key"] for row in _rows() if row["scope"] == "instance")
+
+
+def auto_mode(key: str) -> str:
+    """What nodes of EKS Auto Mode have in place of a label of Karpenter's."""
+    return _OF_AUTO_MODE + key.removeprefix(OF_TYPE) if key.startswith(OF_TYPE) else key
 
 
 @cache

@@ -35,7 +35,8 @@ class Stage:
 
     ``amounts`` are the requests by name, ``requests`` the same as a row of the catalogue; ``unknown`` are
     requested resources that no instance type has; ``ask`` is what the pod wants of devices; ``ports`` those of the node
-    that it takes. ``moved``: it is on a node that may be taken back.
+    that it takes. ``moved``: it is on a node that may be taken back. ``columns``: of the catalogue, those of
+    ``requests``.
     """
 
     id: int
@@ -46,6 +47,10 @@ class Stage:
     ask: Ask = NOTHING
     ports: tuple[Port, ...] = ()
     moved: bool = False
+    columns: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.columns = tuple(np.flatnonzero(self.requests).tolist())
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +131,12 @@ class Load:
                 return None
             requirements = requirements.merged(extra)
         requests = self.requests + stage.requests
-        types = self.types & (template.free >= requests).all(axis=1)
+        if self.pods:  # its types hold what it has: what the pod asks for may be too much for them, and nothing else
+            types = self.types.copy()
+            for column in stage.columns:
+                types &= template.columns[column] >= requests[column]
+        else:
+            types = self.types & (template.free >= requests).all(axis=1)
         for runs_on, taken in template.ports:
             if clash(stage.ports, taken):
                 types &= ~runs_on
@@ -147,7 +157,9 @@ class Load:
                 return None
         if len(choices) > 1:
             asked = asked | device_resources(stage.ask)
-        short = short_of_values(catalogue, requirements, np.flatnonzero(types))
+        short = {}
+        if requirements.has_min_values():
+            short = short_of_values(catalogue, requirements, np.flatnonzero(types))
         if short and (self.pods or self.market.strict_min_values):
             return None
         requirements = requirements.with_min_values(short)

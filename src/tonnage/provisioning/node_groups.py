@@ -186,21 +186,26 @@ def _unfit_pods(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) 
         for zone in group.zones or (launch.zone,):
             node = node_labels(group, instance_type, zone)
             for pod, terms in wanted:
-                broken = [_broken(term, node) for term in terms]
-                if None not in broken:
-                    return f"{instance_type} in {zone} would not do for {pod}, which wants {broken[0]}"
+                unmet = [broken(term, node) for term in terms]
+                if None not in unmet:
+                    return f"{instance_type} in {zone} would not do for {pod}, which wants {unmet[0]}"
     return ""
 
 
 def node_labels(group: NodeGroup, instance_type: str, zone: str) -> dict[str, str]:
     """The labels of one machine that the group may make: what kubelet and cloud give, and what is declared."""
+    return labels_of_machine(instance_type, zone, group.labels)
+
+
+def labels_of_machine(instance_type: str, zone: str, declared: Mapping[str, str]) -> dict[str, str]:
+    """Likewise by what is ``declared`` of the group's nodes."""
     own = {"node.kubernetes.io/instance-type": instance_type, "kubernetes.io/os": "linux", labels.ZONE: zone}
     if instances.known(instance_type):
         own = instances.get(instance_type).labels(zone)
-    return {**{key: value for key, value in own.items() if key in SELF_GIVEN}, **group.labels}
+    return {**{key: value for key, value in own.items() if key in SELF_GIVEN}, **declared}
 
 
-def _broken(term: Requirements, node: Mapping[str, str]) -> str | None:
+def broken(term: Requirements, node: Mapping[str, str]) -> str | None:
     """The first requirement that a node with these labels does not meet; None when it meets all."""
     for key in sorted(term):
         if not term[key].has(node.get(key)):
@@ -282,6 +287,6 @@ def _resize(group: NodeGroup, launches: Sequence[Launch], beaten: tuple[Alternat
     evidence: list[tuple[str, Scalar]] = [("nodes", len(launches)), ("maximum", group.maximum)]
     if may - planned:
         evidence.append(("may_make", ", ".join(" ".join(pair).strip() for pair in sorted(may))))
-    reason = Reason("node group can make the planned nodes", tuple(evidence), beaten)
+    reason = Reason("node group can launch the planned nodes", tuple(evidence), beaten)
     claims = tuple(launch.claim for launch in launches)
     return Resize(group.name, group.desired, group.desired + len(launches), claims, reason)

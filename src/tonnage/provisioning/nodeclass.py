@@ -84,6 +84,13 @@ def fill_bytes_per_s(storage: NodeStorage, instance: instances.InstanceType) -> 
     return min(volume, network) if volume is not None else network
 
 
+def storage_key(pool: karpenter.NodePool) -> str:
+    """Under which key the storage of a NodePool's nodes is known: the name of its EC2NodeClass, and for classes of
+    other kinds, which may have the same name, KIND/NAME."""
+    reference = pool.spec.template.spec.node_class_ref
+    return reference.name if reference.kind == "EC2NodeClass" else f"{reference.kind}/{reference.name}"
+
+
 def read(node_class: karpenter.EC2NodeClass) -> NodeStorage:
     """The storage that an EC2NodeClass asks for, with EC2's defaults where it says nothing."""
     spec = node_class.spec

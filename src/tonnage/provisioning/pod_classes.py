@@ -20,15 +20,15 @@ from tonnage.provisioning.topology import Peers, PodRules, PodTopology
 class Attempt:
     """Pods of a class at one stage of relaxing.
 
-    ``rules``: those about other pods that have a say at this stage. ``closed``: planned NodeClaims (1) that will not
-    take one any more, by number; ``full``: existing nodes likewise.
+    ``rules``: those about other pods that have a say at this stage. ``open``: planned NodeClaims (1) that may
+    still take one, by number; ``full``: existing nodes (1) that will not any more.
     """
 
     stage: Stage
     peers: Peers
     rules: PodRules
     full: bytearray = field(default_factory=bytearray)
-    closed: bytearray = field(default_factory=bytearray)
+    open: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True, eq=False)

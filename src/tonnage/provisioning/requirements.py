@@ -16,6 +16,7 @@ import difflib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tonnage.errors import InputError
 from tonnage.provisioning import labels as known_labels
@@ -192,6 +193,10 @@ class Requirements(Mapping[str, Requirement]):
 
     def __getitem__(self, key: str) -> Requirement:
         return self._by_key[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The requirement on a label, or ``default`` where there is none."""
+        return self._by_key.get(key, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_key)

@@ -49,6 +49,12 @@ class StandingNode:
                 if (taint.key, taint.effect) not in passing and not taint.key.startswith(EPHEMERAL_PREFIXES)
             )
 
+    def copy(self) -> StandingNode:
+        """The node as it is now; what one of the two takes from then on, the other does not have."""
+        made = StandingNode.__new__(StandingNode)
+        made.__dict__.update(self.__dict__, free=dict(self.free), devices=self.devices and self.devices.copy())
+        return made
+
     def full(self, stage: Stage) -> bool:
         """Whether it takes no such pod any more, whatever else joins it: for want of room, or because of its taints."""
         if any(amount > self.free.get(resource, 0) for resource, amount in stage.amounts.items() if amount):

@@ -16,6 +16,8 @@ from tonnage.fleet.ports import Port
 from tonnage.objects import core, karpenter, load, quantity, selectors
 from tonnage.partitioning.node_cuts import CHOICES, OWN, STATED, Configurations
 from tonnage.provisioning import labels
+from tonnage.provisioning.auto_mode import granted as auto_granted
+from tonnage.provisioning.auto_mode import is_auto
 from tonnage.provisioning.catalogue import Amounts, Catalogue, TypeMask
 from tonnage.provisioning.devices import Machines, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -34,7 +36,7 @@ class Template:
     instance types that meet them. ``free`` and ``daemons`` (types × resources): allocatable left for pods,
     and what DaemonSets take. ``capacity`` is charged against ``limits``. ``ports``: of the node, that DaemonSets take
     where they run. ``taken_for_granted``: labels that every node of the NodePool has once it is there, which pods may
-    ask for and no NodeClaim says.
+    ask for and no NodeClaim says. ``auto``: EKS Auto Mode launches its nodes. ``columns``: ``free`` by resource.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Template:
     machines: Machines
     ports: tuple[tuple[TypeMask, tuple[Port, ...]], ...] = ()
     taken_for_granted: Requirements = field(default_factory=Requirements)
+    auto: bool = False
+    columns: tuple[Amounts, ...] = ()
 
     def parts(self, ask: Ask) -> bool:
         """Whether it takes more than counting to see which new nodes give this."""
@@ -100,10 +104,12 @@ def compile_pool(
     granted = Requirements.of_labels(
         {labels.REGISTERED: "true", labels.INITIALIZED: "true", labels.NODE_CLASS: spec.node_class_ref.name}
     )
+    if is_auto(pool):
+        granted = granted.without((labels.NODE_CLASS,)).merged(auto_granted().without(requirements))
     daemons = np.zeros_like(allocatable)
     ports = []
     for shape in daemon_sets:
-        runs_on = _daemon_types(shape, requirements.merged(granted), taints, catalogue)
+        runs_on = _daemon_types(shape, requirements, granted, taints, catalogue)
         daemons[runs_on] += catalogue.amounts({"pods": 1, **shape.requests})
         if shape.host_ports:
             ports.append((runs_on, shape.host_ports))
@@ -122,6 +128,8 @@ def compile_pool(
         machines=machines,
         ports=tuple(ports),
         taken_for_granted=granted,
+        auto=is_auto(pool),
+        columns=tuple(np.ascontiguousarray(allocatable[:, at] - daemons[:, at]) for at in range(allocatable.shape[1])),
     )
 
 
@@ -177,15 +185,19 @@ def limits_of(pool: karpenter.NodePool) -> dict[str, int]:
 
 
 def _daemon_types(
-    shape: PodShape, requirements: Requirements, taints: Sequence[core.Taint], catalogue: Catalogue
+    shape: PodShape,
+    requirements: Requirements,
+    granted: Requirements,
+    taints: Sequence[core.Taint],
+    catalogue: Catalogue,
 ) -> TypeMask:
     """Types of the pool on which this DaemonSet runs; its preferences and PreferNoSchedule taints do not
-    matter.
+    matter. ``granted``: labels that its nodes have though it does not name them.
     """
     runs_on = np.zeros(len(catalogue.types), dtype=np.bool_)
     if selectors.untolerated(taints, shape.tolerations, selectors.HARD_EFFECTS) is not None:
         return runs_on
     for wanted in strict_requirements(shape):
-        if requirements.compatible(wanted, labels.well_known()):
+        if requirements.merged(granted).compatible(wanted, labels.well_known()):
             runs_on |= catalogue.select(requirements.merged(wanted))
     return runs_on

@@ -171,6 +171,15 @@ class PodTopology:
         for group in self._hosts:
             group.register(host)
 
+    def join(self, node: ExistingNode) -> None:
+        """This node is there from now on, without pods."""
+        self._nodes[node.ref.name] = node
+        self.register(node.labels.get(labels.HOSTNAME, node.ref.name))
+        for group in self._listed:
+            rule = group.rule
+            if rule.key in node.labels and rule.node_filter.matches(node.taints, _labels_of(node)):
+                group.register(node.labels[rule.key])
+
     def _counted(self, peers: Peers) -> list[Group]:
         for group in self._listed[peers.seen :]:
             if group.rule.selects(peers.namespace, peers.labels):

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cmp_to_key
 
+from tonnage.units import NS_PER_S
+
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
-_NS_PER_S = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +75,4 @@ def _younger_first(a: Standing, b: Standing, age_a: float, age_b: float) -> int:
 
 def _power(age_s: float) -> int:
     """The power of two of an age in nanoseconds, -1 for one that is not positive."""
-    return int(age_s * _NS_PER_S).bit_length() - 1
+    return int(age_s * NS_PER_S).bit_length() - 1

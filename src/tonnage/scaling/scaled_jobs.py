@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-DEFAULT_MAX_REPLICAS = 100
+from tonnage.scaling.scaled_object import DEFAULT_MAX_REPLICAS
 
 
 class Strategy(Enum):

@@ -17,12 +17,10 @@ import numpy as np
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, interconnects
 from tonnage.facts.interconnects import GpuTopology
+from tonnage.facts.labels import GPU_PRODUCT, INSTANCE_TYPE
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.state import FREE_DEVICE, Fleet
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-PRODUCT = "nvidia.com/gpu.product"
 
 NVLINK, ONE_SWITCH, ONE_SOCKET, ACROSS = 100, 50, 20, 10
 """Points of a pair: for each NVLink, behind one PCIe switch, at one socket, across sockets."""
@@ -91,7 +89,7 @@ def gpu_of(node: NodeRow) -> gpus.Gpu | None:
     """The GPU model of the node, by its spec, instance type or product label; None where it is not known."""
     name = instance_type(node)
     of_type = instances.get(name).gpu if instances.known(name) else ""
-    for model in (node.spec.gpu, of_type, node.labels.get(PRODUCT, "")):
+    for model in (node.spec.gpu, of_type, node.labels.get(GPU_PRODUCT, "")):
         try:
             if model:
                 return gpus.get(model)

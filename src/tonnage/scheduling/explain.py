@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.decisions import Reason
+from tonnage.fleet.columns import distinct
 from tonnage.fleet.filters import (
     FOREIGN_CUDA,
     NO_CUDA,
@@ -79,7 +80,7 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
             found = found[~shut]
         yield text, found
     tainted = np.flatnonzero(among & (view.why == TAINTED))
-    for number in np.unique(fleet.taint_set[tainted]):
+    for number in distinct(fleet.taint_set[tainted]):
         taint = selectors.untolerated(fleet.taint_sets.rows[number], view.shape.tolerations, selectors.HARD_EFFECTS)
         assert taint is not None
         text = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
@@ -87,7 +88,7 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     yield UNSELECTED_TEXT, np.flatnonzero(among & (view.why == UNSELECTED))
     without = np.flatnonzero(among & (view.why == NO_CUDA))
     by_text: dict[str, list[int]] = {}
-    for number in np.unique(fleet.label_set[without]).tolist():
+    for number in distinct(fleet.label_set[without]):
         by_text.setdefault(view.cuda[number], []).append(number)
     for said, sets in by_text.items():
         yield f"{FOREIGN_CUDA}: {said}", without[np.isin(fleet.label_set[without], sets)]

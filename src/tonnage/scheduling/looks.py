@@ -2,10 +2,10 @@
 
 Under each policy everybody has a turn in the same order (:mod:`tonnage.scheduling.turns`). Where the first policy
 leaves pods over for which there was room before, the others are tried from the start, and the decision is that which
-places most: from the highest priority down more devices, then more pods; of equals the first. Nothing is tried again
-where no other policy can help: where the policy had nothing to choose, as each pod that it placed fitted on one node
-only when its turn came (then others place the same pods in the same places), or where there was no room to begin with
-for any of those left over.
+places most: from the highest priority down more devices, then more pods; of equals the first. Pods count by what they
+ask, wherever they are placed. Nothing is tried again where no other policy can help: where the policy had nothing to
+choose, as each pod that it placed fitted on one node only when its turn came (then others place the same pods in the
+same places), or where there was no room to begin with for any of those left over.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tonnage.scheduling.order import Places, Unit
 from tonnage.scheduling.seat import seat
 from tonnage.scheduling.view import NEVER, Ints, ShapeView
 
-NOT_THERE_YET = Reason("its pod affinity or topology spread needs pods that are not there yet")
+NOT_THERE_YET = Reason("its pod affinity or topology spread needs pods that are not scheduled yet")
 
 
 @dataclass(frozen=True, slots=True)

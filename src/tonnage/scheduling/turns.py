@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tonnage.decisions import Alternative, Bind, Reason, Ref, Scalar
-from tonnage.fleet import holding
+from tonnage.fleet.asks import worth
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
@@ -118,13 +118,17 @@ class Turns:
         return bool(self._own) and (self._chose or bool(made))
 
     def seated(self) -> Seated:
-        """How much is bound so far."""
-        priority = self._priorities.of
+        """How much is bound so far, as it was asked for: what a pod is worth does not depend on where it stands."""
+        priority, fleet = self._priorities.of, self._fleet
+        memory, milli = int(fleet.cards.memory.max(initial=0)), dict[int, int]()
         found = {priority(row): [0, 0] for row in self._rows}
         (only, *more) = found or [0]
         for row in self.binds:
             one = found[priority(row) if more else only]
-            one[0] += holding.milli(self._fleet.pod(row))
+            shape = fleet.pod_class(row).shape
+            if shape not in milli:
+                milli[shape] = worth(fleet.classes.shapes[shape].ask, memory)
+            one[0] += milli[shape]
             one[1] += 1
         return tuple((priority, devices, pods) for priority, (devices, pods) in sorted(found.items(), reverse=True))
 

@@ -14,12 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
+from tonnage.fleet.columns import distinct
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.gangs import Gang
+from tonnage.fleet.node_columns import Requests
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
-from tonnage.fleet.tables import Requests
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.budgets import Budgets
@@ -257,7 +258,7 @@ class Candidates:
         _gather(largest, np.maximum, node, offered)
         freed = np.zeros((size, len(columns)), np.int64)
         by_priority = []
-        for one in np.unique(priority).tolist():
+        for one in distinct(priority):
             here, touched = priority == one, np.zeros(size, np.bool_)
             freed = freed.copy()
             _gather(freed, np.add, node[here], offered[here])
@@ -282,7 +283,7 @@ class Candidates:
             looked_at = rows if by_one else rows[pods.special[rows]]
             may[[row for row in looked_at.tolist() if self.forbidden(row)]] = False
             rows = np.flatnonzero(may)
-        numbers = np.unique(pods.class_id[rows]).tolist()
+        numbers = distinct(pods.class_id[rows])
         amounts = [(number, released(fleet, fleet.classes.rows[number].shape)) for number in numbers]
         requests = np.zeros((len(fleet.classes.rows), fleet.free.shape[1]), np.int64)
         for number, found in amounts:

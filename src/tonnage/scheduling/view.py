@@ -210,7 +210,9 @@ class ShapeView:
         self.why = why.astype(np.int8)
         self.able = self.why == OPEN
         device_column = self.nodes.device_column
-        stranding = (device_column >= 0) & ~np.isin(device_column, self.columns) & (self.shape.ask.kind <= Kind.WHOLE)
+        stranding = (device_column >= 0) & (self.shape.ask.kind <= Kind.WHOLE)
+        for column in self.columns.tolist():
+            stranding &= device_column != column
         self._static_score = (
             PREFERENCE_WEIGHT * preferred - SOFT_TAINT_PENALTY * soft[fleet.taint_set] - STRANDING_PENALTY * stranding
         )

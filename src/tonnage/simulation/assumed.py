@@ -15,7 +15,7 @@ from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError, Where
 from tonnage.facts import gpus
 from tonnage.machines.own_nodes import PRODUCT
-from tonnage.objects import core, karpenter, load
+from tonnage.objects import core, eksctl, karpenter, load
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import Manifest
 from tonnage.objects.templates import templates
@@ -36,9 +36,9 @@ _HOSTNAME, _GPU_NAME = "kubernetes.io/hostname", "karpenter.k8s.aws/instance-gpu
 
 
 def with_nodes(manifest: Manifest) -> Manifest:
-    """The manifests with NodePools of any instance type, unless they have Nodes or NodePools. Their nodes have whatever
-    labels of their own the pods ask for."""
-    if any(isinstance(one, core.Node | karpenter.NodePool) for one in manifest.objects):
+    """The manifests with NodePools of any instance type, unless they have Nodes, NodePools or node groups. Their nodes
+    have whatever labels of their own the pods ask for."""
+    if any(isinstance(one, core.Node | karpenter.NodePool | eksctl.ClusterConfig) for one in manifest.objects):
         return manifest
     file = Path(str(resources.files("tonnage.simulation").joinpath("data/assumed-nodes.yaml")))
     node_class, *pools = load.read([file]).objects

@@ -24,18 +24,25 @@ from tonnage.machines.physics import Physics, Pool
 from tonnage.machines.workload_for import workload_for
 from tonnage.metrics import alerts, scrape
 from tonnage.metrics.promql import Query
-from tonnage.objects import apps, core, gpu_operator, karpenter, keda, monitoring, selectors
+from tonnage.objects import apps, core, eks, eksctl, gpu_operator, karpenter, keda, monitoring, selectors
 from tonnage.objects.load import Manifest
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
+from tonnage.provisioning import auto_mode, nodeclass
 from tonnage.provisioning import findings as pool_findings
-from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.cluster_autoscaler import flags
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
 from tonnage.provisioning.cut_findings import config_findings
+from tonnage.provisioning.eksctl_groups import node_groups
+from tonnage.provisioning.landing import landing_findings
+from tonnage.provisioning.node_groups import NodeGroup
+from tonnage.provisioning.overlays import findings as overlay_findings
+from tonnage.provisioning.overlays import overlaid
 from tonnage.rng import Streams
 from tonnage.scaling import admission, manifests, triggers
 from tonnage.scaling.keda import KedaSpec
-from tonnage.simulation.findings.landing import landing_findings
+from tonnage.simulation import groups
 from tonnage.simulation.scenario import NodeGroupSpec, Scenario
 from tonnage.workloads import stateful
 from tonnage.workloads.admission.chain import Admission
@@ -61,6 +68,9 @@ class Configuration:
     setting: Setting
     blockers: tuple[Blocker, ...]
     """What never runs, by the objects alone."""
+    groups: tuple[tuple[NodeGroup, nodeclass.NodeStorage], ...] = ()
+    """Node groups of eksctl's ClusterConfigs, each with the storage of its nodes."""
+    autoscaler: Options = DEFAULTS
 
     def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
         """With what else never runs. What was said about places by the NodePools alone is said no more where this says
@@ -90,7 +100,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
     """Admit the objects in order and analyse what was admitted. ``machines``: nodes that are there beside those of the
     manifest.
 
-    Raises InputError for a configuration of mig-parted or the device plugin that its program refuses."""
+    Raises InputError for a configuration of mig-parted, the device plugin or the cluster autoscaler that its program
+    refuses, and for a node group of unknown instance types."""
     admitted = admission.apply_in_order(manifest.objects)
     found = [*_doubts(manifest), *admitted.findings]
     services = manifest.of(core.Service)
@@ -114,6 +125,15 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
             found += pool_findings.analyse(pool, catalogue, cuts)
         if reference.group == AWS and reference.kind == "EC2NodeClass" and reference.name in classes:
             pools.append(pool)
+    own = {c.name: auto_mode.storage_of(c) for c in manifest.of(eks.NodeClass)}
+    auto = {auto_mode.DEFAULT: auto_mode.DEFAULT_STORAGE} | own
+    for pool in (*manifest.of(karpenter.NodePool), *auto_mode.built_in(manifest.of(eksctl.ClusterConfig))):
+        if auto_mode.is_auto(pool) and pool.spec.template.spec.node_class_ref.name in auto:
+            found += pool_findings.analyse(pool, catalogue, cuts)
+            pools.append(pool)
+    overlays = manifest.of(karpenter.NodeOverlay)
+    found += overlay_findings(catalogue, overlays)
+    catalogue = overlaid(catalogue, overlays)
     found += landing_findings(manifest, catalogue, cuts)
     setting = Setting(manifest.objects, catalogue, machines, cuts, manifest.models)
     blockers = diagnose(setting)
@@ -122,7 +142,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         manifest,
         admitted,
         tuple(pools),
-        {name: nodeclass.read(c) for name, c in classes.items()},
+        {name: nodeclass.read(c) for name, c in classes.items()} | _under_auto(pools, auto),
         catalogue,
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
@@ -130,7 +150,17 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         sorted_findings(found, _pods_of(setting)),
         setting,
         blockers,
+        tuple(one for config in manifest.of(eksctl.ClusterConfig) for one in node_groups(config)),
+        flags.read(manifest.objects),
     )
+
+
+def _under_auto(
+    pools: Iterable[karpenter.NodePool], known: Mapping[str, nodeclass.NodeStorage]
+) -> dict[str, nodeclass.NodeStorage]:
+    """The storage of the NodeClasses of Auto Mode that NodePools name."""
+    auto = [pool for pool in pools if auto_mode.is_auto(pool)]
+    return {nodeclass.storage_key(pool): known[pool.spec.template.spec.node_class_ref.name] for pool in auto}
 
 
 def _pods_of(setting: Setting) -> dict[Ref, int]:
@@ -175,15 +205,20 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     pools = {}
     for pool in configuration.pools:
         template = pool.spec.template
-        node_class = classes[template.spec.node_class_ref.name]
-        snapshot = any(m.ebs is not None and m.ebs.snapshot_id for m in node_class.spec.block_device_mappings)
+        mappings = (
+            () if auto_mode.is_auto(pool) else classes[template.spec.node_class_ref.name].spec.block_device_mappings
+        )
+        snapshot = any(m.ebs is not None and m.ebs.snapshot_id for m in mappings)
         pools[pool.name] = Pool(
             dict(template.metadata.labels),
             tuple(template.spec.taints),
-            configuration.storage[template.spec.node_class_ref.name],
+            configuration.storage[nodeclass.storage_key(pool)],
             snapshot,
             do_not_disrupt=template.metadata.annotations.get(karpenter.DO_NOT_DISRUPT) == "true",
+            auto=auto_mode.is_auto(pool),
         )
+    for made, storage in configuration.groups:
+        pools[made.name] = Pool(made.labels, made.taints, storage, images_on_disk=False, group=True)
     cluster = SimulatedCluster(
         Physics(durations.get(), pools, scenario.spec.region, engine, configuration.cuts), streams
     )
@@ -205,6 +240,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
     for space in configuration.manifest.of(core.Namespace):
         cluster.fleet.namespaces.put(space.name, space.metadata.labels)
     _start_fleet(scenario, configuration, cluster)
+    groups.start(configuration.groups, configuration.catalogue, cluster)
     _start_own(configuration, cluster)
     for row in cluster.fleet.node_rows():
         cluster.declared.volumes.note_node(cluster.fleet.node(row).labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,12 +56,14 @@ def connect_traffic(
     cluster: SimulatedCluster,
     override: Path | None,
     seed: int,
+    profiles: Mapping[str, TrafficProfile] = MappingProxyType({}),
 ) -> dict[str, Source]:
     """Make the Services that receive traffic. Returns each one's source, by its name. One that selects no pod has
     no endpoints, and its requests fail; one whose pods belong to no Deployment or StatefulSet is left out
     (:func:`left_out`).
 
-    ``override``: a trace that replaces every source. Raises InputError for a Service that is not there, selects a
+    ``override``: a trace that replaces every source; ``profiles``: those that replace one, by the names of its
+    Services. Raises InputError for a Service that is not there, selects a
     Deployment without an engine, or serves already, for pools that are not there, and for unreadable sources.
     """
     services = {f"{s.namespace or 'default'}/{s.name}": s for s in configuration.manifest.of(core.Service)}
@@ -75,8 +78,8 @@ def connect_traffic(
             [] if split_key(name) in dead else _workloads(scenario, f"traffic[{i}]", spec, name, services, cluster)
             for name in names
         ]
-        source = trace or _read_source(traffic)
         stream = "+".join(names)
+        source = trace or profiles.get(stream) or _read_source(traffic)
         surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{stream}"))
         for name, workloads in zip(names, found, strict=True):
             if not workloads and selects(services[name], configuration, cluster):

@@ -3,13 +3,15 @@ the SLO, and the queries for what is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import msgspec
 
 from tonnage.control.replicas import Planned
+from tonnage.decisions import Ref
 from tonnage.errors import InputError
+from tonnage.facts import instances
 from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.inference.timing import StepWork
@@ -18,6 +20,8 @@ from tonnage.machines.objects import EngineSetup, Workload
 from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED
 from tonnage.machines.serving.service import Service
 from tonnage.machines.serving.split import SplitService
+from tonnage.provisioning import karpenter
+from tonnage.provisioning.pods import PendingPod, PodShape
 from tonnage.rng import Streams
 from tonnage.scaling.target import PAIR, POOL, Target
 from tonnage.simulation.assemble import workloads_of
@@ -72,7 +76,7 @@ def planned(
             field = f"traffic[{number}].balancing"
             message = f"the {policy} policy counts the requests of {service.name} at a gateway, and random has none"
             raise InputError(scenario.document.problem(field, message, "use round-robin or least-requests"))
-        setup = _engine_of(cluster, workload)
+        setup = _engine_of(cluster, workload, configuration)
         mix = _mix_of(service) if service.has_content else request_mix(sources[service.name])
         sized = partial(_sized, setup, mix, goal)
         rate, concurrency = sized(0.0)
@@ -130,19 +134,32 @@ def new_node_s(cluster: SimulatedCluster, workload: Workload) -> float:
     return node + image + took.engine_start_s + workload_weights_s(cluster, workload)
 
 
-def _engine_of(cluster: SimulatedCluster, workload: Workload) -> EngineSetup:
-    """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use."""
+def _engine_of(cluster: SimulatedCluster, workload: Workload, configuration: Configuration) -> EngineSetup:
+    """The slowest engine that the workload gets on the GPUs that are there now and that its pods may use; where there
+    are none, on the GPU of the node that is launched for one of its pods."""
     template, fleet = workload.template, cluster.fleet
     shape = shape_of(template.spec, template.metadata.annotations)
     nodes = [fleet.node(row) for row in fleet.node_rows()]
     allowed = [node.spec.gpu for node in nodes if node.spec.gpu and refusal(shape, node) == OPEN]
+    allowed = allowed or list(_launched_for(workload, configuration))
     setups = [cluster.physics.engine(workload, gpu) for gpu in allowed]
     working = [s for s in setups if isinstance(s, EngineSetup)]
     if not working:
         reasons = "; ".join(sorted({s for s in setups if isinstance(s, str)})) or "there are none"
-        message = f"{workload.key} starts on none of the GPUs that are there at first: {reasons}"
-        raise InputError.at(message, hint="give the fleet a node on which it can be sized")
+        message = f"{workload.key} starts on none of the GPUs that are there at first or are launched: {reasons}"
+        raise InputError.at(message, hint="give the fleet a node on which it can be sized, or a NodePool that has one")
     return max(working, key=lambda s: s.timing.step(StepWork(decoders=1)))
+
+
+def _launched_for(workload: Workload, configuration: Configuration) -> Iterator[str]:
+    """The GPU of the first node that NodePools launch for a pod of the workload."""
+    meta = workload.template.metadata
+    shape = PodShape.of(workload.template.spec, meta.annotations)
+    pod = PendingPod(Ref("Pod", workload.name, workload.namespace), shape)
+    for launch in karpenter.plan([pod], [], configuration.pools, configuration.catalogue).launches[:1]:
+        gpu = instances.get(launch.instance_type).gpu
+        if gpu:
+            yield gpu
 
 
 def _mix_of(service: Service) -> RequestMix:

@@ -16,8 +16,8 @@ from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.volumes import NO_VOLUMES
-from tonnage.health.blocker import UNSCHEDULABLE, Blocker
-from tonnage.health.outlook import MOST, REASON, Outlook, Workload, requested
+from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
+from tonnage.health.outlook import MOST, Outlook, Workload, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
 from tonnage.machines.claiming import need
@@ -105,7 +105,7 @@ def _of_daemons(made: Beginning, setting: Setting, *, recut: bool) -> Iterator[B
             message = f"node {node_name} cannot hold the pod of this DaemonSet: Insufficient {lacks}"
             help_ = "ask for less, or select nodes that have it"
             place = pods.where(requested(pods.spec, lacks))
-            yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, place, message, help_, REASON, said, some)
+            yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, place, message, help_, NO_NODE, said, some)
 
 
 def _lacking(asked: Mapping[str, int], has: Mapping[str, int]) -> str:
@@ -131,12 +131,14 @@ def _without_nodes(made: Beginning, setting: Setting) -> Iterator[Blocker]:
         if broken is not None:
             message = f"no node takes these pods, and no NodePool can launch one: {broken.message}"
             yield msgspec.structs.replace(
-                broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=REASON, said=NO_NODES
+                broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=NO_NODE, said=NO_NODES
             )
         else:
             message = "there is no node, and no NodePool that can launch one"
             help_ = "give the scenario's fleet nodes, or add a NodePool to the files"
-            yield Blocker("pods-fit-no-node", UNSCHEDULABLE, pods.ref, pods.where(""), message, help_, REASON, NO_NODES)
+            yield Blocker(
+                "pods-fit-no-node", UNSCHEDULABLE, pods.ref, pods.where(""), message, help_, NO_NODE, NO_NODES
+            )
 
 
 def _by_volumes(made: Beginning, outlook: Outlook, workload: Workload, blocker: Blocker) -> Blocker | None:

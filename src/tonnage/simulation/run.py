@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import calendar
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,14 +29,14 @@ from tonnage.rng import Streams
 from tonnage.scaling import manifests
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scheduling import place
-from tonnage.simulation import assumed
+from tonnage.simulation import assumed, groups
 from tonnage.simulation.assemble import assemble
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.driver import Driver, Observer
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
-from tonnage.simulation.findings.engines import unknown_modes, unread_flags
+from tonnage.simulation.findings.engines import too_few_gpus, unknown_modes, unread_flags
 from tonnage.simulation.findings.ignored_flags import ignored_flags
 from tonnage.simulation.findings.relayouts import layouts_that_stay
 from tonnage.simulation.findings.unserved import Known
@@ -65,7 +65,8 @@ Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loo
 class Options:
     """How to run: ``trace`` replaces every service's profile, ``check`` verifies all invariants after every event,
     ``price_file`` overrides prices, ``observer`` is called after every event. ``manifest``: what the policy's folder
-    has, where somebody has read it already.
+    has, where somebody has read it already. ``profiles``: traffic by the names of its Services, joined with ``+`` where
+    there are several, instead of the scenario's.
 
     For experiments: ``tune`` changes the manifests once they are read, ``scaler`` makes the loops that set replicas.
     """
@@ -78,6 +79,7 @@ class Options:
     tune: Callable[[load.Manifest], load.Manifest] | None = None
     scaler: Scaler | None = None
     manifest: load.Manifest | None = None
+    profiles: Mapping[str, TrafficProfile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,12 @@ class SetUp:
     cluster: SimulatedCluster
     sources: Sources
 
-    def scraper(self, *, everything: bool = False) -> Scraper:
-        """What Prometheus scrapes; of GPUs what queries name, or ``everything``, where anybody may ask."""
+    def scraper(self, *, everything: bool = False, engines: bool = False) -> Scraper:
+        """What Prometheus scrapes: of GPUs and engines what queries name; all that ``engines`` export, or
+        ``everything``, where anybody may ask."""
         asked = frozenset(one.name for query in self.configuration.queries() for one in query.selectors())
+        for service in self.cluster.services if everything or engines else ():
+            service.histograms = True
         histograms = any(s.histograms for s in self.cluster.services)
         return Scraper(self.configuration.monitors, histograms, None if everything else asked)
 
@@ -115,15 +120,16 @@ class SetUp:
         """All control loops, as the policy says. ``pools``: where they are not those of the manifests."""
         settings = self.placing()
         loops = [Scheduler(settings).loop()]
-        if self.configuration.pools:
+        if self.configuration.pools or self.configuration.groups:
             loops += self.controls.node_loops(self.for_sale, pools or self.pools, EPOCH_NS, expires=True)
         return [*loops, *self.controls.partitioning_loops(settings), *self.replica_loops()]
 
     def pools(self) -> Pools:
-        """The NodePools of the manifests that can launch nodes, and what they need."""
+        """The NodePools and node groups of the manifests that can launch nodes, and what they need."""
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
-        return Pools(made.pools, made.storage, daemon_sets, made.cuts)
+        own = Pools(made.pools, made.storage, daemon_sets, made.cuts, made.autoscaler)
+        return groups.pools(made.groups, self.for_sale, self.cluster, own)
 
     @property
     def for_sale(self) -> Catalogue:
@@ -188,6 +194,8 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         message = f'"{region}": the prices are those of {catalogue.book.region}'
         raise InputError(scenario.document.problem("region", message, f"bundled are {bundled}; others with prices:"))
     manifest = options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests])
+    if scenario.models:
+        manifest = replace(manifest, models={**manifest.models, **scenario.models})
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
     if options.tune is not None:
@@ -197,7 +205,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     cluster = build_cluster(scenario, configuration, Streams(options.seed))
     cluster.epoch_ns = EPOCH_NS
     cluster.cloud.taints_rebalance = chosen.rebalance
-    sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed)
+    sources = connect_traffic(scenario, chosen, configuration, cluster, options.trace, options.seed, options.profiles)
     for key, (least, _) in bounds(configuration, list(cluster.workloads.values())).items():
         cluster.workloads[key].minimum = least
     cluster.declared.disruption_budgets = manifest.of(PodDisruptionBudget)
@@ -207,6 +215,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
         *ignored_flags(configuration.setting, cluster),
         *zone_findings(manifest.of(core.Service), cluster),
         *unread_flags(configuration.setting.pods),
+        *too_few_gpus(configuration.setting.pods),
         *unknown_modes(configuration.setting.pods),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
@@ -227,11 +236,12 @@ def run(scenario: Scenario, policy: str, options: Options | None = None) -> Resu
     return made.result(play(made))
 
 
-def play(made: SetUp, recorder: Recorder | None = None) -> Driver:
-    """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down."""
+def play(made: SetUp, recorder: Recorder | None = None, *, engines: bool = False) -> Driver:
+    """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down; ``engines``:
+    whether all that engines export is scraped."""
     machine = Driver(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
-    machine.start(made.loops(), made.scraper())
+    machine.start(made.loops(), made.scraper(engines=engines))
     made.break_things()
     machine.play(made.scenario.duration_ns, made.options.observer)
     return machine

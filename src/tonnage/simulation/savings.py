@@ -12,6 +12,7 @@ from tonnage.costs.commitments import Commitment, commit
 from tonnage.costs.strategies import STRATEGIES, Savings, SavingsSettings, SavingsStep, committed
 from tonnage.costs.usage import NodeUsage
 from tonnage.facts import prices, spot
+from tonnage.facts.labels import AWS_INSTANCE
 from tonnage.fleet.asks import GPU
 from tonnage.machines.training.entries import CheckpointEntry, TrainingEntry
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, load
@@ -28,10 +29,9 @@ from tonnage.units import ns
 CHECKPOINT_LOAD = "90s"
 """How long it takes to go on from a checkpoint, where the scenario has none."""
 CONSOLIDATE_AFTER = "30s"
-_AWS = "karpenter.k8s.aws/instance-"
 _PINS = (
     "node.kubernetes.io/instance-type",
-    *(_AWS + name for name in ("family", "size", "category", "generation", "cpu", "memory", "gpu-count")),
+    *(AWS_INSTANCE + name for name in ("family", "size", "category", "generation", "cpu", "memory", "gpu-count")),
 )
 """Labels by which a NodePool says which sizes its nodes have."""
 
@@ -153,8 +153,8 @@ def right_sized(setting: Setting) -> tuple[Setting, str]:
         kept = [it for it in written if it.key not in _PINS]
         if len(kept) == len(written) or gpus == {""}:
             return one
-        if any(gpus) and "" not in gpus and not any(it.key == _AWS + "gpu-name" for it in kept):
-            kept.append(karpenter.NodeRequirement(key=_AWS + "gpu-name", operator="In", values=sorted(gpus)))
+        if any(gpus) and "" not in gpus and not any(it.key == AWS_INSTANCE + "gpu-name" for it in kept):
+            kept.append(karpenter.NodeRequirement(key=AWS_INSTANCE + "gpu-name", operator="In", values=sorted(gpus)))
         return _with_requirements(one, kept)
 
     manifest, pools = setting.map(karpenter.NodePool, widened)

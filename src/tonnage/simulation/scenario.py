@@ -6,18 +6,20 @@ docs/reference/scenario.md describes every field.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tonnage.control.nodes import PROVISIONING
 from tonnage.control.policy import PARTITIONING, Policy
 from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
+from tonnage.facts.models import ModelShape
 from tonnage.facts.price_book import CAPACITY_TYPES
 from tonnage.machines.serving.balancing import LOAD_BALANCING
 from tonnage.machines.serving.lower_tiers import tier_problems
 from tonnage.machines.training.entries import TrainingEntry, training_problems
+from tonnage.objects.load import SUFFIXES
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scaling.policies import POLICIES as SCALING
 from tonnage.scheduling.policies import POLICIES as PLACEMENT
@@ -37,6 +39,7 @@ from tonnage.simulation.fault_entries import (
     instance_type_problems,
     one_of_problems,
 )
+from tonnage.simulation.model_entries import ModelEntry, shapes
 from tonnage.traffic.surges import SurgeSpec
 
 __all__ = [
@@ -56,7 +59,6 @@ __all__ = [
 ]
 
 _HINT = "see docs/reference/scenario.md"
-_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class SloSpec(Strict, frozen=True, kw_only=True):
@@ -100,7 +102,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     priority; ``defragmentation``: whether pods are moved to make room for others; ``partitioning``: whether MIG layouts
     are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
     Karpenter does, or the cheapest set of them (``optimal``). ``migration`` replaces that of all traffic;
-    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation.
+    ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation; ``spot_to_spot``: whether spot
+    nodes give way to cheaper spot nodes.
     """
 
     manifests: str
@@ -115,12 +118,19 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     provisioning: str = "karpenter"
     migration: bool | None = None
     rebalance: bool = False
+    spot_to_spot: bool = False
 
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
         return Policy(
-            self.placement, self.preemption, self.defragmentation, self.partitioning, self.provisioning, self.rebalance
+            self.placement,
+            self.preemption,
+            self.defragmentation,
+            self.partitioning,
+            self.provisioning,
+            self.rebalance,
+            self.spot_to_spot,
         )
 
 
@@ -139,6 +149,7 @@ class ScenarioSpec(Strict, frozen=True, kw_only=True):
     default: str = ""
     prices: str = ""
     faults: tuple[FaultSpec, ...] = ()
+    models: dict[str, ModelEntry] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +178,8 @@ class Scenario:
     """The manifests, where no policy says where they are."""
     assumes: bool = False
     """Whether there is no scenario beside the manifests: what they leave open is assumed."""
+    models: Mapping[str, ModelShape] = field(default_factory=dict)
+    """Shapes of models that the facts do not have, by their names."""
 
     @property
     def default_policy(self) -> str:
@@ -206,7 +219,7 @@ def load(path: Path) -> Scenario:
     ``manifests``, runs as it is for half an hour. Raises InputError with all that is wrong in it."""
     file = path / "scenario.yaml" if path.is_dir() else path
     if not file.exists():
-        if path.is_dir() and any(one.suffix in _SUFFIXES for one in path.rglob("*")):
+        if path.is_dir() and any(one.suffix in SUFFIXES for one in path.rglob("*")):
             return _without(path)
         hint = "give a scenario file, or a folder with a scenario.yaml or with manifests"
         raise InputError.at("no such scenario", file=str(file), hint=hint)
@@ -220,10 +233,14 @@ def of_text(text: str, file: Path) -> Scenario:
 
 def _of_document(document: Document, folder: Path) -> Scenario:
     spec = document.convert(ScenarioSpec)
-    problems = list(_problems(spec, document, folder))
+    problems, models = list(_problems(spec, document, folder)), {}
+    try:
+        models = shapes(spec.models, document, folder)
+    except InputError as error:
+        problems += error.problems
     if problems:
         raise InputError(*problems)
-    return replace(_scenario(spec, document, folder), assumes=spec.fleet.assumed)
+    return replace(_scenario(spec, document, folder), assumes=spec.fleet.assumed, models=models)
 
 
 def of_files(paths: Sequence[Path]) -> Scenario:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tonnage.facts import gpus, instances
+from tonnage.facts.labels import GPU_PRODUCT
 from tonnage.fleet.asks import GPU
-from tonnage.health.landing import PRODUCT, Machine
+from tonnage.health.landing import Machine
 from tonnage.machines.nodes import allocatable
 from tonnage.objects import gpu_operator, karpenter
 from tonnage.objects.core import ConfigMap
@@ -35,7 +36,7 @@ def machines(scenario: Scenario, manifest: Manifest) -> tuple[Machine, ...]:
         has = allocatable(itype, storage)
         if itype.gpu and itype.resource == GPU:
             product = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(itype.gpu_count)}
-            labels |= {**product, PRODUCT: gpus.get(itype.gpu).product}
+            labels |= {**product, GPU_PRODUCT: gpus.get(itype.gpu).product}
             made = cut_node(cuts, labels, itype.gpu, itype.resource_count)
             if made.cuts or made.problems:
                 has = {**{name: n for name, n in has.items() if name != itype.resource}, **made.offers}

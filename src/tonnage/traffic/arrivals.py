@@ -90,8 +90,9 @@ def build(
     copies are added at random times within the original's second.
 
     What prompts have in common comes from ``prefixes``, for a profile (prompts then grow by what comes before them), or
-    from the trace's hashes, in KV blocks of ``block_size`` tokens. Copies of a request, and those of a trace that
-    starts again, share with each other what the originals share, and nothing with the originals.
+    is the profile's shared prefix, or comes from the trace's hashes, in KV blocks of ``block_size`` tokens. Copies of a
+    request, and those of a trace that starts again, share with each other what the originals share, and nothing with
+    the originals.
 
     The result depends on the arguments alone. Another ``service`` gives independent numbers, a longer
     duration the same requests and more.
@@ -118,6 +119,10 @@ def build(
             turns = converse(prefixes, arrival_ns.tolist(), prompt.tolist(), output.tolist(), block_size, rng)
             prompt = np.array(turns.prompt, np.int32)
             content = Content(block_size, turns.paths, turns.sessions)
+        elif source.shared_prefix:
+            ends = prompt + output - 1
+            shared = np.minimum(source.shared_prefix, prompt) // block_size
+            content = Content(block_size, _after_shared(shared.tolist(), (ends // block_size).tolist()))
     elif source.hashes is not None:
         content = _content(source, request[order].tolist(), copy[order].tolist(), block_size)
     return Arrivals(
@@ -127,6 +132,19 @@ def build(
         surges=tuple((s.start_ns, s.end_ns, s.factor) for s in surges if s.start_ns < duration_ns),
         content=content,
     )
+
+
+def _after_shared(shared: Sequence[int], blocks: Sequence[int]) -> list[Path]:
+    """The content of requests of so many ``blocks``, the first ``shared`` of which are those of all, the rest their
+    own."""
+    paths: list[Path] = []
+    free = max(shared, default=0) + 1  # a number stays free, so that ranges never touch
+    for common, whole in zip(shared, blocks, strict=True):
+        path: Path = ((0, common),) if common else ()
+        own = max(0, whole - common)
+        paths.append((*path, (free, free + own)) if own else path)
+        free += own + 1
+    return paths
 
 
 def _content(trace: Trace, requests: Sequence[int], copies: Sequence[int], block_size: int) -> Content:

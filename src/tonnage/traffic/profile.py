@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError
-from tonnage.traffic.traces import Trace
+from tonnage.traffic.traces import MAX_TOKENS, Trace
 from tonnage.units import NS_PER_S
 
 DEFAULT_INTERVAL_S = 10
@@ -26,9 +26,8 @@ DEFAULT_INTERVAL_S = 10
 PROMPT_LEVELS = (0.0, *(step / 20 for step in range(1, 20)), 0.98, 0.99, 0.996, 0.999, 1.0)
 OUTPUT_LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
 
-_MAX_TOKENS = 2**31 - 1
-Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_TOKENS)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=_MAX_TOKENS)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 Level = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -40,6 +39,8 @@ class ProfileSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     licence: str = ""
     citation: str = ""
     fitted: datetime.date | None = None
+    assumed: tuple[str, ...] = ()
+    """What the source does not say and the fit has taken to be so."""
 
 
 class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,10 +57,29 @@ class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_tokens: tuple[tuple[Positive, ...], ...]
 
 
+class MeasuredService(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What engines' metrics said of the requests of a profile; shares from 0 to 1, None where nothing was said.
+
+    ``start``: RFC 3339. ``found_in_cache``: of the prompt tokens. ``ttft_met`` and ``tpot_met``: of the requests,
+    within ``ttft_s`` and ``tpot_s``; least and most by the edges of the histogram. ``both_met``: least and most, where
+    it is not known which requests met one and not the other.
+    """
+
+    start: str
+    found_in_cache: float | None = None
+    ttft_s: float | None = None
+    ttft_met: tuple[float, float] | None = None
+    tpot_s: float | None = None
+    tpot_met: tuple[float, float] | None = None
+    both_met: tuple[float, float] | None = None
+
+
 class TrafficProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """Arrivals in each interval of ``interval_s`` seconds, and the lengths of the requests.
 
-    ``requests`` is the number that the lengths were fitted to.
+    ``requests`` is the number that the lengths were fitted to. ``shared_prefix``: tokens with which every prompt
+    begins, as one system prompt does; a shorter prompt is all of it. ``measured``: how its requests did where the
+    profile is of engines that served.
     """
 
     source: ProfileSource
@@ -67,6 +87,8 @@ class TrafficProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     interval_s: Positive
     arrivals: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1)]
     lengths: Lengths
+    shared_prefix: Count = 0
+    measured: MeasuredService | None = None
 
     @property
     def span_ns(self) -> int:

@@ -25,6 +25,7 @@ def to_yaml(profile: TrafficProfile) -> str:
     """``profile`` as YAML, lists of numbers wrapped at about 100 columns, empty source fields left out."""
     document = msgspec.to_builtins(profile, builtin_types=(datetime.date,))
     document["source"] = {field: text for field, text in document["source"].items() if text}
+    document = {field: value for field, value in document.items() if value not in (None, 0)}
     return yaml.dump(
         document,
         Dumper=_ProfileDumper,

@@ -41,7 +41,7 @@ MOONCAKE_HASH_BLOCK = 512
 """Tokens that one of Mooncake's hash ids stands for."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_MAX_TOKENS = 2**31 - 1
+MAX_TOKENS = 2**31 - 1
 _TIMESTAMP = re.compile(r"(\d{4}-\d{2}-\d{2})[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,9}))?(?:Z|\+00:00)?")
 
 
@@ -84,7 +84,7 @@ class _Row:
     hashes: tuple[int, ...] | None = None
 
 
-_Tokens = Annotated[int, msgspec.Meta(ge=1, le=_MAX_TOKENS)]
+_Tokens = Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)]
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -99,7 +99,7 @@ class _Record(msgspec.Struct, gc=False):
 class _First(msgspec.Struct, gc=False):
     """The first line of a trace."""
 
-    block_size: Annotated[int, msgspec.Meta(ge=1, le=_MAX_TOKENS)] = MOONCAKE_HASH_BLOCK
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKENS)] = MOONCAKE_HASH_BLOCK
 
 
 def load_trace(path: Path, *, hash_block: int | None = None) -> Trace:
@@ -368,10 +368,10 @@ def _integer(cell: str) -> int | None:
 
 
 def _tokens(value: object, shown: object, path: Path, line: int, field: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_TOKENS:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_TOKENS:
         return value
     raise InputError.at(
-        f"{_shown(shown)} is not a number of tokens, expected a whole number from 1 to {_MAX_TOKENS}",
+        f"{_shown(shown)} is not a number of tokens, expected a whole number from 1 to {MAX_TOKENS}",
         file=str(path),
         line=line,
         field=field,

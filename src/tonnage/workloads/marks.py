@@ -45,7 +45,6 @@ YUNIKORN_APP = ("applicationId", "yunikorn.apache.org/app-id")
 YUNIKORN_GROUPS = "yunikorn.apache.org/task-groups"
 YUNIKORN_GROUP = "yunikorn.apache.org/task-group-name"
 
-JOB = "batch.kubernetes.io/job-name"
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"

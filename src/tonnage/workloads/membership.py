@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from tonnage.facts.labels import JOB_NAME
 from tonnage.fleet.gangs import ANYWHERE, Gang, SubGroup, TopologyRule
 from tonnage.objects import apps, batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
@@ -200,8 +201,8 @@ def _implied(namespace: str, labels: Mapping[str, str]) -> Iterator[Asked]:
         yield _whole_of(f"{namespace}/raycluster/{labels[marks.RAY_CLUSTER]}", labels.get(marks.RAY_GROUP, ""))
     if marks.VOLCANO_JOB in labels:
         yield _whole_of(f"{namespace}/vcjob/{labels[marks.VOLCANO_JOB]}", labels.get(marks.VOLCANO_TASK, ""))
-    if marks.JOB in labels:
-        made = f"{namespace}/job/{labels[marks.JOB]}"
+    if JOB_NAME in labels:
+        made = f"{namespace}/job/{labels[JOB_NAME]}"
         yield Asked(made, (), made)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tonnage.facts.labels import JOB_NAME
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 from tonnage.workloads import marks
@@ -149,7 +150,7 @@ def _job_pods(name: str, namespace: str, spec: batch.JobSpec, like: WorkloadPod)
     """The pods of a Job; ``like`` has what they have in common beyond it."""
     together = at_once(spec)
     total = together if spec.completions is None or not together else spec.completions
-    labels = {**spec.template.metadata.labels, **like.labels, marks.JOB: name}
+    labels = {**spec.template.metadata.labels, **like.labels, JOB_NAME: name}
     annotations = {**spec.template.metadata.annotations, **like.annotations}
     for index in range(total):
         own = {marks.JOB_INDEX: str(index)} if spec.completion_mode == "Indexed" else {}
@@ -307,7 +308,7 @@ def _ray_job(obj: ray.RayJob) -> Iterator[WorkloadPod]:
     yield from _ray_pods(cluster_name(obj), obj.namespace, obj.spec.ray_cluster_spec)
     template = obj.spec.submitter_pod_template
     if obj.spec.submission_mode == "K8sJobMode" and template is not None:
-        labels = {**template.metadata.labels, marks.JOB: obj.name}
+        labels = {**template.metadata.labels, JOB_NAME: obj.name}
         annotations = dict(template.metadata.annotations)
         after = (After("head", "Ready"),)
         yield WorkloadPod(obj.name, obj.namespace, "submitter", 0, template.spec, labels, annotations, after=after)

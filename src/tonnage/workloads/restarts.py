@@ -11,13 +11,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tonnage.facts import restarts as table
+from tonnage.facts.labels import JOB_NAME
 from tonnage.facts.restarts import Rule
 from tonnage.objects import batch, ray, training
 from tonnage.objects.base import KubeObject
+from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Case, Cause, case_of, job_set_case
 from tonnage.workloads.replicas import WorkloadPod
-
-NS_PER_S = 1_000_000_000
 
 Counters = Mapping[str, int]
 """What has been counted so far: ``counter/of what``. Empty at first; give back what the last restart gave."""
@@ -188,7 +188,7 @@ class _State:
     def _forget_jobs(self, scope: str, failed: WorkloadPod) -> None:
         """Jobs that are made again have failed nothing yet; what counts for the whole workload stays."""
         mine = {one.name for one in _meant(scope, self.replicas, failed)}
-        jobs = {one.labels.get(_JOB_LABEL, "") for one in self.replicas if one.name in mine}
+        jobs = {one.labels.get(JOB_NAME, "") for one in self.replicas if one.name in mine}
         for key in list(self.counters):
             counter, _, of = key.partition("/")
             if counter not in _LASTING and (of in mine or of in jobs):
@@ -219,7 +219,6 @@ class _State:
 
 
 _REASONS = {"maxFailedIndexes": "MaxFailedIndexesExceeded", "backoffLimit": "BackoffLimitExceeded"}
-_JOB_LABEL = "batch.kubernetes.io/job-name"
 
 
 def _rule(case: Case, failed: WorkloadPod, cause: Cause) -> Rule:
@@ -230,7 +229,7 @@ def _rule(case: Case, failed: WorkloadPod, cause: Cause) -> Rule:
 def _counter_key(counter: str, case: Case, failed: WorkloadPod) -> str:
     if counter in _PER_POD:
         return f"{counter}/{failed.name}"
-    return f"{counter}/{failed.labels.get(_JOB_LABEL, case.scope) if counter in _PER_JOB else case.scope}"
+    return f"{counter}/{failed.labels.get(JOB_NAME, case.scope) if counter in _PER_JOB else case.scope}"
 
 
 def _meant(restarts: str, replicas: Sequence[WorkloadPod], failed: WorkloadPod) -> list[WorkloadPod]:

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from tonnage.objects import core
-from tonnage.objects.base import KubeObject, Unknown
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, Unknown
 from tonnage.objects.needs import ContainerNeeds, Named, PodNeeds, Variable
 
-DEFAULT = "default"
 ANY = "*"
 """The name of a variable without a value, where some come from an object that is not here: any may be set."""
 HIDDEN = "***"
@@ -33,9 +32,9 @@ class Variables:
         self._secret: set[str] = set()
         for one in objects:
             if isinstance(one, core.ConfigMap):
-                self._data.setdefault(("ConfigMap", one.namespace or DEFAULT, one.name), one.data)
+                self._data.setdefault(("ConfigMap", one.namespace or DEFAULT_NAMESPACE, one.name), one.data)
             elif isinstance(one, Unknown) and (one.api_version, one.kind) == ("v1", "Secret"):
-                self._data.setdefault(("Secret", one.namespace or DEFAULT, one.name), _secret(one))
+                self._data.setdefault(("Secret", one.namespace or DEFAULT_NAMESPACE, one.name), _secret(one))
 
     def filled(self, namespace: str, spec: core.PodSpec, needs: PodNeeds) -> core.PodSpec:
         """The spec with the values that are known of its variables; the same object where none comes from elsewhere.

@@ -20,6 +20,18 @@ from tonnage.apiserver import protobuf
 from tonnage.kube.transport import JSON
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "look"))
+from generated_objects import (
+    COUNT,
+    MOST_EXCEPTIONS,
+    OF_OTHERS,
+    OWN_CRDS,
+    SEED,
+    depends,
+    differs,
+    generated,
+    served,
+    tried,
+)
 from look_checks import base, named, recorded, resource_of
 
 pytestmark = [pytest.mark.peer, pytest.mark.e2e]
@@ -35,25 +47,17 @@ def test_kubectl_sees_no_difference(scenario: dict[str, Any], embedded: Side, re
 
 # ---- what was recorded ----
 
-_NOT_HERE = ("serviceAccount", "metadata.namespace")
-"""What depends on other objects than the one that is refused."""
-_GENERATED = {"ec2nodeclass", "scaledobject", "servicemonitor"}
-"""Kinds whose CRDs are made from our own table in this test: what their rules beyond the schema say is not there."""
-
 
 def dry_run(side: Side, obj: dict[str, Any]) -> dict[str, Any]:
     """What the server answers to the creation of an object, which it only tries."""
-    path = resource_of(obj).path(obj["metadata"].get("namespace") or "")
-    query = {"dryRun": "All", "fieldValidation": "Strict"}
-    reply = side.client.transport.request("POST", path, query=query, body=json.dumps(obj).encode(), content_type=JSON)
-    found: dict[str, Any] = json.loads(reply.body)
+    found: dict[str, Any] = json.loads(tried(side.client.transport, obj).body)
     return found
 
 
 def test_bad_objects_are_refused_as_they_were_when_the_table_was_recorded(real: Side) -> None:
     wrong = []
     for case in recorded("refusals.jsonl"):
-        if case["of"] in _GENERATED or any(part in key for key in case["set"] for part in _NOT_HERE):
+        if case["of"] in OWN_CRDS or any(OF_OTHERS in path for path in case["set"]):
             continue
         answer = dry_run(real, base(case["of"], case["set"]))
         if case["status"] == 400:
@@ -64,6 +68,16 @@ def test_bad_objects_are_refused_as_they_were_when_the_table_was_recorded(real: 
         if not same:
             wrong.append(f"{named(case)}: {answer.get('message')}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_generated_objects_are_judged_as_by_check_and_the_embedded_api(real: Side) -> None:
+    """Those of ``look/test_same_verdict.py``, which holds the other two to the same answers."""
+    cases = [case for case in generated(SEED, COUNT) if case.of not in OWN_CRDS and not depends(case)]
+    assert len(cases) >= 300
+    wrong = [
+        f"{case}: {said}" for case in cases if (said := differs(served(real.client.transport, case.obj), case.answer))
+    ]
+    assert len(wrong) <= MOST_EXCEPTIONS, "\n".join(wrong)
 
 
 # ---- the tables of the API ----

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from embedded import Embedded
 
-from tonnage.kube.resources import PODS
+from tonnage.errors import InputError
+from tonnage.kube.resources import DEPLOYMENTS, PODS
+from tonnage.objects import load
 from tonnage.objects.api.canonical import canonical_quantity
 
 
@@ -74,6 +77,7 @@ def test_server_side_apply_refuses_a_member_of_a_set_that_stands_twice() -> None
     assert json.loads(reply.body)["message"].endswith('.metadata.finalizers: duplicate entries for key [="a.io/b"]')
 
 
+@pytest.mark.report(209)
 @pytest.mark.parametrize(
     ("container", "said"),
     [
@@ -138,3 +142,51 @@ def test_keys_of_labels_need_a_selector_and_are_for_one_side(spec: dict[str, Any
     reply = Embedded().call("POST", PODS.path("default"), made)
     assert reply.status == 422
     assert [cause["field"] for cause in json.loads(reply.body)["details"]["causes"]] == [field]
+
+
+@pytest.mark.report(204)
+@pytest.mark.parametrize(
+    ("selector", "keys", "at"),
+    [
+        ({"matchLabels": {"app": "x"}}, ["app"], 0),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, ["tier", "app"], 1),
+        ({"matchLabels": {"tier": "x"}}, ["app"], None),
+        ({"matchLabels": {"other": "x"}}, ["other"], None),
+    ],
+)
+def test_a_key_of_labels_is_not_in_the_selector_too(
+    selector: dict[str, Any], keys: list[str], at: int | None, tmp_path: Path
+) -> None:
+    made = pod()
+    made["metadata"]["labels"] = {"app": "x", "tier": "y"}
+    term = {"topologyKey": "zone", "labelSelector": selector, "matchLabelKeys": keys}
+    made["spec"]["topologySpreadConstraints"] = [term | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
+    made["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    file = tmp_path / "pod.yaml"
+    file.write_text(json.dumps(made))
+    reply = Embedded().call("POST", PODS.path("default"), made)
+    if at is None:
+        assert reply.status == 201
+        load.read([file])
+        return
+    causes = json.loads(reply.body)["details"]["causes"]
+    fields = [
+        f"spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0][{at}]",
+        f"spec.topologySpreadConstraints[0][{at}]",
+    ]
+    assert sorted(cause["field"] for cause in causes) == fields
+    with pytest.raises(InputError, match=rf"Constraints\[0\].matchLabelKeys\[{at}\]: .*exists in both"):
+        load.read([file])
+
+
+@pytest.mark.report(204)
+def test_of_a_template_the_same_is_taken_and_its_pods_are_refused(tmp_path: Path) -> None:
+    spread = SPREAD | {"labelSelector": {"matchLabels": {"app": "x"}}}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": pod()["spec"] | {"topologySpreadConstraints": [spread]}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec}
+    assert Embedded().call("POST", DEPLOYMENTS.path("default"), made).status == 201
+    file = tmp_path / "deployment.yaml"
+    file.write_text(json.dumps(made))
+    (problem,) = load.read([file]).problems
+    assert "each pod that is made" in problem.message and problem.where.field.endswith("matchLabelKeys[0]")

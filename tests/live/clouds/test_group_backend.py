@@ -331,7 +331,7 @@ def test_a_node_that_a_pod_came_to_meanwhile_stays(aws: Aws, make: Make) -> None
     cluster.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, "default")
     outcome = cluster.backend.effects.give_back(decisions[0])
     assert isinstance(outcome, Stale)
-    assert "late came meanwhile" in outcome.changed
+    assert "late was bound meanwhile" in outcome.changed
     assert aws.size()[0] == 1
     assert DISRUPTED_TAINT not in str(cluster.client.list(NODES))
 

@@ -207,7 +207,7 @@ MOVED_ON: dict[str, Case] = {
     "cut a GPU of a node that is lost": Case(
         lambda s: Relayout(s.node("base-03"), 1, None, HALVES, WHY), "is gone", before=lambda s: s.lose("base-03")
     ),
-    "return a node that is not initialised": Case(_registered, "is not empty and initialised"),
+    "return a node that is not initialised": Case(_registered, "is not empty and initialized"),
     "evict a pod that is being evicted": Case(lambda s: Evict(s.pod(0), WHY), "is gone", before=_evict_already),
     "evict a pod that a budget protects": Case(lambda s: Evict(s.pod(0), WHY), "isruption", Refused, before=_budget),
 }

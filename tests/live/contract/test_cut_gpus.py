@@ -23,7 +23,7 @@ MORE = [
 
 def changes(machine: Driver) -> list[tuple[int, str, str]]:
     """What has become of layouts, and when."""
-    told = ("RelayoutStarted", "InstanceDestroyed", "InstanceCreated", "RelayoutDone", "RelayoutTurnedBack")
+    told = ("RelayoutStarted", "InstanceDestroyed", "InstanceCreated", "RelayoutDone", "RelayoutRolledBack")
     rows = machine.cluster.events.rows.values()
     return [(row.t_ns, row.reason, row.message) for row in rows if row.reason in told]
 

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-import re
-import shutil
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import real_prometheus
 
 from tonnage.live.prometheus import Fault, Prometheus, PrometheusError
-from tonnage.metrics.functions import Dialect
 from tonnage.metrics.promql import Result, Scalar, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.units import NS_PER_S
 
-PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(
-        not PROMETHEUS or not PROMTOOL, reason="prometheus and promtool are not installed (apt-get install prometheus)"
-    ),
-]
+pytestmark = real_prometheus.MARKS
 
 START_S, LENGTH_S = 1_700_000_000, 1_200
 EVAL_TIMES_S = (START_S + 615, START_S + 900, START_S + 1_195)
@@ -121,49 +107,11 @@ def spelt(value: float) -> str:
     return "NaN" if math.isnan(value) else f"{value:+g}".replace("inf", "Inf") if math.isinf(value) else repr(value)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Prometheus that holds the samples."""
-    assert PROMETHEUS and PROMTOOL
-    folder = tmp_path_factory.mktemp("prometheus")
-    (folder / "samples").write_text(openmetrics(made_samples()))
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    blocks = [PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", str(folder / "samples"), str(folder / "data")]
-    subprocess.run(blocks, check=True, capture_output=True)
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        PROMETHEUS,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        "--storage.tsdb.retention.time=100y",
-        f"--web.listen-address={address}",
-    ]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait_ready(f"http://{address}/-/ready", folder / "log", process)
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def wait_ready(url: str, log: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.05)
-    raise AssertionError(log.read_text()[-2000:])
+    with real_prometheus.holding(openmetrics(made_samples()), tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +123,6 @@ def store() -> SeriesStore:
     return kept
 
 
-def dialect() -> Dialect:
-    assert PROMETHEUS
-    done = subprocess.run([PROMETHEUS, "--version"], capture_output=True, text=True, check=True)
-    return Dialect.of(*(int(part) for part in re.findall(r"version (\d+)\.(\d+)", done.stdout + done.stderr)[0]))
-
-
 def values(result: Result) -> dict[object, float]:
     if isinstance(result, Scalar):
         return {"scalar": result.value}
@@ -188,7 +130,7 @@ def values(result: Result) -> dict[object, float]:
 
 
 def test_answers_are_those_of_the_evaluator(server: str, store: SeriesStore) -> None:
-    version, answered = dialect(), 0
+    version, answered = real_prometheus.dialect(), 0
     with Prometheus(server) as prometheus:
         for text in QUERIES:
             for second in EVAL_TIMES_S:

@@ -24,6 +24,7 @@ def resized(spec: str, in_force: str, granted: str, reason: str = "", **more: An
     }
 
 
+@pytest.mark.report(208)
 @pytest.mark.parametrize(
     ("spec", "in_force", "granted", "reason", "left"),
     [

@@ -203,7 +203,7 @@ def ended(transport: OneAnswer, leads: list[bool]) -> Outcome:
         (Reply(201, b"{}"), "", [True], Applied(), ["POST submitted"]),
         (Reply(201, b"{}"), "", [False], LOST, []),
         (LostReply("lost"), "n", [True], Applied(), ["POST submitted", "GET"]),
-        (LostReply("lost"), "", [True], Stale("Pod d/p: the answer was lost, and it was not done"), ["POST submitted", "GET"]),
+        (LostReply("lost"), "", [True], Stale("Pod d/p: the response was lost, and it was not done"), ["POST submitted", "GET"]),
         (Again("429"), "", [True, True], Applied(), ["POST submitted", "POST"]),
         (Again("429"), "", [True, False], LOST, ["POST submitted"]),
         (Reply(404, b"{}"), "", [True], Stale("Pod d/p is gone"), ["POST submitted"]),

@@ -35,6 +35,7 @@ from tonnage.apiserver.controllers.meta import (
 )
 from tonnage.apiserver.controllers.replica_sets import BURST
 from tonnage.apiserver.controllers.templates import template_hash
+from tonnage.facts.labels import NOT_READY, REVISION_HASH, UNREACHABLE
 from tonnage.kube.resources import DAEMON_SETS, NODES, PODS, Resource
 from tonnage.kube.verbs import JsonObject
 from tonnage.objects.core import PodSpec, Taint
@@ -42,12 +43,11 @@ from tonnage.objects.selectors import matches
 from tonnage.workloads import daemons
 from tonnage.workloads.daemons import Fit
 
-HASH_LABEL = "controller-revision-hash"
 GENERATION_LABEL = "pod-template-generation"
 _GENERATION = "deprecated.daemonset.template.generation"
 _FAILED_BACKOFF_S = 1.0
 _FAILED_BACKOFF_MOST_S = 900.0
-_NO_EXECUTE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NO_EXECUTE = (NOT_READY, UNREACHABLE)
 _NO_SCHEDULE = (
     "node.kubernetes.io/disk-pressure",
     "node.kubernetes.io/memory-pressure",
@@ -200,8 +200,8 @@ class DaemonSets:
         """With surge a node may have one old and one new pod, until the new one is available or the old one fails."""
         if len(running) <= 1:
             return []
-        new = [pod for pod in running if labels_of(pod).get(HASH_LABEL) == value]
-        old = [pod for pod in running if labels_of(pod).get(HASH_LABEL) != value]
+        new = [pod for pod in running if labels_of(pod).get(REVISION_HASH) == value]
+        old = [pod for pod in running if labels_of(pod).get(REVISION_HASH) != value]
         surplus = [*new[1:], *old[1:]]
         if new and old:
             min_ready = int(spec_of(daemon_set).get("minReadySeconds") or 0)
@@ -289,7 +289,7 @@ def _template(daemon_set: JsonObject, value: str) -> dict[str, Any]:
     """The template of the pods: with tolerations and the labels of its version."""
     template = spec_of(daemon_set).get("template") or {}
     metadata = dict(template.get("metadata") or {})
-    labels = {**(metadata.get("labels") or {}), HASH_LABEL: value}
+    labels = {**(metadata.get("labels") or {}), REVISION_HASH: value}
     generation = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION)
     if generation:
         labels[GENERATION_LABEL] = generation
@@ -299,8 +299,8 @@ def _template(daemon_set: JsonObject, value: str) -> dict[str, Any]:
 def _is_updated(daemon_set: JsonObject, pod: JsonObject, value: str) -> bool:
     """Whether a pod is of the present template; pods from before there were hashes tell it by their generation."""
     labels = labels_of(pod)
-    if HASH_LABEL in labels:
-        return labels[HASH_LABEL] == value
+    if REVISION_HASH in labels:
+        return labels[REVISION_HASH] == value
     generation = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION)
     return bool(generation) and labels.get(GENERATION_LABEL) == generation
 

@@ -18,8 +18,6 @@ Key: TypeAlias = tuple[str, str]
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-ALPHANUMS = "bcdfghjklmnpqrstvwxz2456789"
-"""The characters of generated names. Source: apimachinery pkg/util/rand."""
 _EMPTY: dict[str, Any] = {}
 
 

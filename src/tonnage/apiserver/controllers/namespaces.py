@@ -11,8 +11,8 @@ from tonnage.apiserver.controllers.meta import Key, is_deleting, key_of, spec_of
 from tonnage.kube.resources import EVENTS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
+from tonnage.workloads.admission.chain import DEFAULT_ACCOUNT
 
-_DEFAULT = "default"
 _FINALIZER = "kubernetes"
 _RECHECK_S = 5.0
 
@@ -66,23 +66,23 @@ class ServiceAccounts:
     def changed(self, resource: Resource, old: JsonObject | None, new: JsonObject | None) -> None:
         if resource is NAMESPACES and new is not None:
             self._context.queue.add((self.name, key_of(new)))
-        elif resource is SERVICE_ACCOUNTS and new is None and old is not None and key_of(old)[1] == _DEFAULT:
+        elif resource is SERVICE_ACCOUNTS and new is None and old is not None and key_of(old)[1] == DEFAULT_ACCOUNT:
             self._context.queue.add((self.name, ("", key_of(old)[0])))
 
     def sync(self, key: Key) -> None:
         namespace = self._context.cache.get(NAMESPACES, key)
         if namespace is None or is_deleting(namespace):
             return
-        if self._context.cache.get(SERVICE_ACCOUNTS, (key[1], _DEFAULT)) is not None:
+        if self._context.cache.get(SERVICE_ACCOUNTS, (key[1], DEFAULT_ACCOUNT)) is not None:
             return
         body = {
             "apiVersion": SERVICE_ACCOUNTS.api_version,
             "kind": SERVICE_ACCOUNTS.kind,
-            "metadata": {"name": _DEFAULT, "namespace": key[1]},
+            "metadata": {"name": DEFAULT_ACCOUNT, "namespace": key[1]},
         }
         try:
             self._context.writer.create(SERVICE_ACCOUNTS, body)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            self._context.writer.read(SERVICE_ACCOUNTS, (key[1], _DEFAULT))
+            self._context.writer.read(SERVICE_ACCOUNTS, (key[1], DEFAULT_ACCOUNT))

@@ -18,11 +18,10 @@ from tonnage.apiserver.controllers.meta import (
     status_of,
     uid_of,
 )
-from tonnage.kube.resources import LEASES, NODES, PODS, Resource
+from tonnage.facts.labels import NOT_READY, UNREACHABLE
+from tonnage.kube.resources import LEASES, NODE_LEASES, NODES, PODS, Resource
 from tonnage.kube.verbs import JsonObject
 
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _BY_CONDITION = {
     ("Ready", "False"): NOT_READY,
@@ -34,7 +33,6 @@ _BY_CONDITION = {
 }
 _SCHEDULE_KEYS = frozenset((*_BY_CONDITION.values(), UNSCHEDULABLE))
 _WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-_LEASES_IN = "kube-node-lease"
 
 
 class Nodes:
@@ -58,7 +56,7 @@ class Nodes:
                     self._heard(key_of(new)[1])
                 if old is None or _judged(old) != _judged(new):
                     self._context.queue.add((self.name, key_of(new)))
-        elif resource is LEASES and new is not None and key_of(new)[0] == _LEASES_IN:
+        elif resource is LEASES and new is not None and key_of(new)[0] == NODE_LEASES:
             if old is None or spec_of(old).get("renewTime") != spec_of(new).get("renewTime"):
                 self._heard(key_of(new)[1])
         elif resource is PODS and new is not None and old is None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from tonnage.apiserver.controllers.context import Context
 from tonnage.apiserver.controllers.meta import (
-    ALPHANUMS,
     controller_reference,
     controller_uid,
     generated_name,
@@ -18,11 +17,12 @@ from tonnage.apiserver.controllers.meta import (
     key_of,
     uid_of,
 )
+from tonnage.apiserver.lifecycle import LETTERS
 from tonnage.kube.resources import NAMESPACES, PODS, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
+from tonnage.objects.api.errors import SUBDOMAIN
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = 5
 
 
@@ -34,7 +34,7 @@ def create(
     Raises ApiError when the API refuses it, after an event FailedCreate.
     """
     namespace, name = key_of(owner)
-    prefix = f"{name}-" if len(name) < 253 and _SUBDOMAIN.fullmatch(name) else name
+    prefix = f"{name}-" if len(name) < 253 and re.fullmatch(SUBDOMAIN, name) else name
     metadata = template.get("metadata") or {}
     body: JsonObject = {
         "apiVersion": PODS.api_version,
@@ -81,7 +81,7 @@ def delete(context: Context, component: str, resource: Resource, owner: JsonObje
 
 def _free_name(context: Context, namespace: str, prefix: str) -> str:
     while True:
-        suffix = "".join(context.random.choices(ALPHANUMS, k=_SUFFIX))
+        suffix = "".join(context.random.choices(LETTERS, k=_SUFFIX))
         name = generated_name(prefix, suffix)
         if context.cache.get(PODS, (namespace, name)) is None:
             return name

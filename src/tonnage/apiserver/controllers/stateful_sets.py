@@ -31,12 +31,12 @@ from tonnage.apiserver.controllers.meta import (
     status_of,
     uid_of,
 )
+from tonnage.facts.labels import REVISION_HASH
 from tonnage.kube.resources import PODS, STATEFUL_SETS, VOLUME_CLAIMS, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
 from tonnage.workloads import stateful
 
-REVISION = "controller-revision-hash"
 Pods = Mapping[int, JsonObject]
 
 
@@ -104,7 +104,7 @@ class StatefulSets:
         least = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
         revision = _revision(one)
         for number in sorted(pods, reverse=True):
-            if number >= least and labels_of(pods[number]).get(REVISION) != revision:
+            if number >= least and labels_of(pods[number]).get(REVISION_HASH) != revision:
                 self._delete(one, pods[number])
                 return
 
@@ -122,7 +122,7 @@ class StatefulSets:
         inner["hostname"] = pod
         if spec.get("serviceName"):
             inner["subdomain"] = spec["serviceName"]
-        own = {**(metadata.get("labels") or {}), **stateful.labels(name, number), REVISION: _revision(one)}
+        own = {**(metadata.get("labels") or {}), **stateful.labels(name, number), REVISION_HASH: _revision(one)}
         body: JsonObject = {
             "apiVersion": PODS.api_version,
             "kind": PODS.kind,
@@ -183,7 +183,7 @@ class StatefulSets:
         pods = [pod for pod in self._pods(one).values() if not pod_is_terminal(pod)]
         standing = [pod for pod in pods if not is_deleting(pod)]
         revision, least = _revision(one), int(spec_of(one).get("minReadySeconds") or 0)
-        updated = sum(labels_of(pod).get(REVISION) == revision for pod in standing)
+        updated = sum(labels_of(pod).get(REVISION_HASH) == revision for pod in standing)
         old = status_of(one)
         done = updated == len(standing) and len(standing) >= len(_wanted(one))
         current = revision if done or not old.get("currentRevision") else old["currentRevision"]
@@ -197,7 +197,7 @@ class StatefulSets:
         }
         counts = {
             "readyReplicas": sum(map(_ready, standing)),
-            "currentReplicas": sum(labels_of(pod).get(REVISION) == current for pod in standing),
+            "currentReplicas": sum(labels_of(pod).get(REVISION_HASH) == current for pod in standing),
             "updatedReplicas": updated,
         }
         status |= {name: count for name, count in counts.items() if count}

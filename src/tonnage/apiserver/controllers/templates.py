@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.apiserver.controllers.meta import ALPHANUMS
+from tonnage.apiserver.lifecycle import LETTERS
 
 HASH_LABEL = "pod-template-hash"
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
@@ -41,7 +41,7 @@ def comparable(template: dict[str, Any]) -> Any:
 def template_hash(template: dict[str, Any], collisions: int | None) -> str:
     """The value of the hash label: 32 bits in characters that make no words."""
     data = _encode(comparable(template)) + (b"" if collisions is None else collisions.to_bytes(8, "little"))
-    return "".join(ALPHANUMS[ord(digit) % len(ALPHANUMS)] for digit in str(_fnv1a(data)))
+    return "".join(LETTERS[ord(digit) % len(LETTERS)] for digit in str(_fnv1a(data)))
 
 
 def _fnv1a(data: bytes) -> int:

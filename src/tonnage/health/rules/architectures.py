@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.facts import images
+from tonnage.facts.labels import INSTANCE_TYPE
 from tonnage.health.blocker import CRASHING, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import karpenter
@@ -16,7 +17,6 @@ from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import pool_requirements
 
 ARCH = "kubernetes.io/arch"
-_TYPE = "node.kubernetes.io/instance-type"
 _BOTH = frozenset(images.ARCHITECTURES)
 
 
@@ -55,14 +55,14 @@ def _foreign(pods: Pods, possible: frozenset[str]) -> Iterator[Blocker]:
 
 def _selecting(pods: Pods) -> str:
     """The field by which the pods ask for an architecture."""
-    for key in (ARCH, "beta.kubernetes.io/arch", _TYPE):
+    for key in (ARCH, "beta.kubernetes.io/arch", INSTANCE_TYPE):
         if key in pods.spec.node_selector:
             return f"nodeSelector.{key}"
     required = pods.spec.affinity.node_affinity if pods.spec.affinity else None
     terms = required.required_during_scheduling_ignored_during_execution if required else None
     for t, term in enumerate(terms.node_selector_terms if terms else ()):
         for e, one in enumerate(term.match_expressions):
-            if labels.normalise(one.key) in (ARCH, _TYPE):
+            if labels.normalise(one.key) in (ARCH, INSTANCE_TYPE):
                 return (
                     "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
                     f"nodeSelectorTerms[{t}].matchExpressions[{e}]"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.facts import instances
+from tonnage.facts.labels import NVIDIA
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
 from tonnage.provisioning.catalogue import EFA
 
 NOT_SIMULATED = "device-not-simulated"
-NVIDIA = "nvidia.com/"
 _VENDORS = {
     "amd.com": "AMD GPUs",
     "aws.amazon.com": "AWS Neuron devices",

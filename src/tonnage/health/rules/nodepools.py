@@ -12,6 +12,7 @@ from tonnage.health.blocker import NO_EFFECT, Blocker
 from tonnage.health.setting import Setting
 from tonnage.objects.base import where
 from tonnage.objects.karpenter import NodePool
+from tonnage.provisioning import auto_mode
 
 AWS = "karpenter.k8s.aws"
 
@@ -25,6 +26,8 @@ def node_classes(setting: Setting) -> Iterator[Blocker]:
         reference = pool.spec.template.spec.node_class_ref
         if (reference.group, reference.kind, reference.name) in known:
             continue
+        if auto_mode.is_auto(pool) and reference.name == auto_mode.DEFAULT:
+            continue  # a cluster with Auto Mode has it
         same = next(
             ((group, kind) for group, kind, name in known if name == reference.name and "NodeClass" in kind), None
         )

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 import msgspec
 
 from tonnage.fleet.ports import NO_PORTS, Port, clash, host_ports
-from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import core
-
-REASON = "Unschedulable"
 
 
 def ports(setting: Setting) -> Iterator[Blocker]:
@@ -77,7 +75,7 @@ def _blocker(pods: Pods, port: Port, why: str, *, some: bool = False) -> Blocker
         pods.where(_field(pods.spec, port)),
         f"port {port.number}/{port.protocol} of the node is taken: {why}",
         "use another host port, or a Service instead of ports of the node",
-        REASON,
+        NO_NODE,
         NO_PORTS,
         some,
     )

@@ -14,7 +14,7 @@ from tonnage.health.setting import Setting
 from tonnage.objects import core
 from tonnage.objects.api.containers import GRACE_S
 
-_SLEEP = re.compile(r"\bsleep\s+(\d+)")
+SLEEP = re.compile(r"\bsleep\s+(\d+)")
 _TIMEOUT = re.compile(r"(?<!\S)--shutdown[-_]timeout(?:=|\s+)(\d+)")
 
 
@@ -45,7 +45,7 @@ def _sleeps(container: core.Container) -> int:
     hook = container.lifecycle.pre_stop if container.lifecycle else None
     words = " ".join(hook.exec.command) if hook is not None and hook.exec is not None else ""
     own = hook.sleep.seconds if hook is not None and hook.sleep is not None else 0
-    return max([own, *(int(seconds[:9]) for seconds in _SLEEP.findall(words))])
+    return max([own, *(int(seconds[:9]) for seconds in SLEEP.findall(words))])
 
 
 def _drains(container: core.Container) -> int:

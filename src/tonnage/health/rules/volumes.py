@@ -13,7 +13,7 @@ import msgspec
 
 from tonnage.errors import Where
 from tonnage.facts import provisioners
-from tonnage.health.blocker import UNSCHEDULABLE, Blocker
+from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
 from tonnage.health.inventory import content
 from tonnage.health.rules.naming import remedy
 from tonnage.health.setting import Pods, Setting
@@ -33,7 +33,6 @@ from tonnage.workloads.volumes.book import NOTHING_TO_BIND, ONE_POD, UNBOUND, Vo
 from tonnage.workloads.volumes.claims import best, mismatch
 from tonnage.workloads.volumes.reach import ZONE_LABELS
 
-REASON = "Unschedulable"
 MOST = 64
 """Pods of a StatefulSet whose claims are looked at; what holds for this many holds for more."""
 
@@ -129,7 +128,7 @@ def _missing(setting: Setting, pods: Pods, name: str, at: Where) -> Blocker:
         at,
         f"PersistentVolumeClaim {name} does not exist in namespace {pods.namespace}: no node takes the pods",
         remedy(setting.inventory, "PersistentVolumeClaim", name, pods.namespace),
-        REASON,
+        NO_NODE,
         f'persistentvolumeclaim "{name}" not found',
     )
 
@@ -204,7 +203,7 @@ def _of(setting: Setting, use: _Use) -> Iterator[Blocker]:
             use.field("storageClassName"),
             f"StorageClass {name} of claim {claim.name} does not exist: nothing makes a volume, and the pods wait",
             f"{remedy(setting.inventory, 'StorageClass', name)}, or leave it out for the default class",
-            REASON,
+            NO_NODE,
             UNBOUND,
         )
     elif class_ is None and not _by_default(setting, claim):
@@ -284,7 +283,7 @@ def _help_of(reasons: dict[str, str]) -> str:
 
 def _unbound(use: _Use, at: Where, why: str, help_: str, said: str) -> Blocker:
     message = f"PersistentVolumeClaim {use.claim.name} {why}: it is never bound, and the pods wait"
-    return Blocker("claim-never-bound", UNSCHEDULABLE, use.pods.ref, at, message, help_, REASON, said)
+    return Blocker("claim-never-bound", UNSCHEDULABLE, use.pods.ref, at, message, help_, NO_NODE, said)
 
 
 def _not_provided(use: _Use, class_: StorageClass, lacking: str, said: str) -> Blocker:
@@ -298,7 +297,7 @@ def _not_provided(use: _Use, class_: StorageClass, lacking: str, said: str) -> B
         f"PersistentVolumeClaim {use.claim.name} asks for {lacking}, which {class_.provisioner} of class "
         f"{class_.name} does not provide ({', '.join(modes)}): no volume is made, and the pods wait",
         f"ask for {modes[0]}, or name a class whose volumes several nodes can mount (a shared file system)",
-        REASON,
+        NO_NODE,
         said,
     )
 
@@ -322,7 +321,7 @@ def _shared(use: _Use) -> Iterator[Blocker]:
         f"PersistentVolumeClaim {use.claim.name} ({modes[0]}) is for one {who} at a time, and {pods.counted.pods} pods "
         f"use it: those {'after the first' if who == 'pod' else 'on other nodes'} wait",
         "give each pod a claim of its own (a StatefulSet, an ephemeral volume), or use a ReadWriteMany volume",
-        REASON if who == "pod" else "FailedAttachVolume",
+        NO_NODE if who == "pod" else "FailedAttachVolume",
         said,
         some=True,
     )

@@ -13,9 +13,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference import tables
-from tonnage.units import NS_PER_S
-
-_NS_PER_US = 1_000
+from tonnage.units import NS_PER_S, NS_PER_US
 
 
 class KvLink(msgspec.Struct, frozen=True):
@@ -44,7 +42,7 @@ def kv_links() -> dict[str, KvLink]:
             row["kind"],
             float(row["bandwidth_gb_per_s"]) * 1e9,
             float(row["efficiency"]),
-            round(float(row["latency_us"]) * _NS_PER_US),
+            round(float(row["latency_us"]) * NS_PER_US),
             row["per"],
             row["source"],
         )

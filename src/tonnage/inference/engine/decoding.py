@@ -45,14 +45,15 @@ class Decoding:
         self.cached += computed
         heappush(self.finishing, (finish, request.turn, request))
 
-    def remove(self, request: Request) -> None:
-        """A request decodes no more; it keeps its blocks."""
-        request.passed = cached = request.cached(self.steps)
+    def remove(self, request: Request) -> int:
+        """A request decodes no more; it keeps its blocks. How many tokens it has in them."""
+        request.passed = cached = request.last - request.finish_step + self.steps  # as Request.cached says
         self._blocks.remove_decoder(cached, self.steps)
         if self.windows is not None:
             self.windows.remove(cached, self.steps)
         self.cached -= cached
         request.finish_step = -1
+        return cached
 
     def pass_steps(self, steps: int) -> int:
         """All have got a token in each of ``steps`` steps; how many tokens that are."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from tonnage.inference.engine import parts
 from tonnage.inference.engine.config import EngineConfig, Tiers
 from tonnage.inference.engine.prefix_cache import PrefixCache
 from tonnage.inference.engine.requests import Finished, Request, Unfinished
@@ -162,9 +163,10 @@ class Engine:
         until ``release``; ``computed`` tokens of the prompt, not all of it, were sent here by the other engine.
         """
         scheduler = self._scheduler
-        if request_id in scheduler.reserved and arrival_ns > self._advanced_ns:
+        ready = request_id in scheduler.reserved
+        if ready and arrival_ns > self._advanced_ns:
             raise ValueError(f"request {request_id} has blocks here, hence cannot arrive later than now")
-        if not 0 <= computed < max(prompt_tokens, 1):
+        if computed and not 0 <= computed < prompt_tokens:
             raise ValueError(f"request {request_id} has {computed} of {prompt_tokens} prompt tokens computed already")
         if arrival_ns < self._advanced_ns or arrival_ns < self._last_arrival_ns:
             raise ValueError(f"request {request_id} arrives at {arrival_ns} ns, in the engine's past")
@@ -176,13 +178,13 @@ class Engine:
         request = Request(request_id, self._orders, arrival_ns, prompt_tokens, output_tokens, priority, path)
         request.remote, request.hold = computed, hold
         self._orders += 1
-        fits = scheduler.blocks.blocks(request.last) <= scheduler.blocks.total
-        if prompt_tokens + output_tokens > self.config.max_model_len or not fits:
+        blocks = scheduler.blocks
+        if request.last >= self.config.max_model_len or blocks.blocks(request.last) > blocks.total:
             scheduler.end(request, arrival_ns, "rejected", 0)
             self.unreserve(request_id)
             return
         scheduler.requests[request_id] = request
-        if request_id in scheduler.reserved:
+        if ready:
             scheduler.waiting.add_ready(request)
         else:
             scheduler.waiting.add(request)
@@ -255,7 +257,10 @@ class Engine:
                 self._busy += end - self._now
                 self._now = end
                 scheduler.complete(end)
-            if macro and blocks.decoders and scheduler.prefilling is None and self._run_decodes(until):
+            if macro and scheduler.prefilling is not None:
+                began, self._now = self._now, parts.run(scheduler, self._times, self._now, until)
+                self._busy += self._now - began
+            elif macro and blocks.decoders and self._run_decodes(until):
                 continue
             if not self._start_step(until):
                 return
@@ -280,7 +285,8 @@ class Engine:
             seen = decoding.windows.tokens if decoding.windows is not None else 0
         copied = scheduler.copied_ps * TICKS_PER_PS
         self._step_end = start + copied + self._times.step(decoders, cached, scheduler.chunks, seen)
-        scheduler.tell_tiers()
+        if self.tiers is not None:
+            scheduler.tell_tiers()
         return True
 
     def stretch(self, factor: Fraction, prompts: Fraction | None = None) -> None:

@@ -81,13 +81,9 @@ class HybridCache(KvCache):
     def due_of(self, cached: int) -> int:
         return sum(count for count, size in self._groups if cached % size == 0)
 
-    def extend(self, cached: int, tokens: int) -> bool:
+    def extra(self, cached: int, tokens: int) -> int:
         end = cached + tokens
-        extra = sum(count * (-(-end // size) + (-cached // size)) for count, size in self._groups)
-        if extra > self.total - self.used:
-            return False
-        self.used += extra
-        return True
+        return sum(count * (-(-end // size) + (-cached // size)) for count, size in self._groups)
 
     def slide(self, request: Request) -> None:
         """A step ends that computed a chunk of the request: free what its windows have passed."""

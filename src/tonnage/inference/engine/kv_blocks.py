@@ -37,10 +37,13 @@ class KvBlocks:
         """The most blocks that a sequence of ``tokens`` tokens ever holds."""
         return -(-tokens // self.block_size)
 
+    def extra(self, cached: int, tokens: int) -> int:
+        """The blocks that ``tokens`` more need after the ``cached`` ones of a sequence."""
+        return -(-(cached + tokens) // self.block_size) + (-cached // self.block_size)
+
     def extend(self, cached: int, tokens: int) -> bool:
-        """Take blocks for ``tokens`` after the ``cached`` ones of a sequence; False if too few are free."""
-        size = self.block_size
-        extra = -(-(cached + tokens) // size) + (-cached // size)
+        """Take these blocks; False if too few are free."""
+        extra = self.extra(cached, tokens)
         if extra > self.total - self.used:
             return False
         self.used += extra

@@ -124,6 +124,11 @@ class Request:
         """Tokens still to generate when ``step`` starts."""
         return self.finish_step - step if self.finish_step >= 0 else self.output_tokens - self.generated
 
+    def unfinished(self, step: int) -> Unfinished:
+        """What an engine tells of it that goes away when ``step`` would start."""
+        tokens = self.prompt_tokens, self.output_tokens, self.output_tokens - self.remaining(step)
+        return Unfinished(self.request_id, self.arrival_ns, *tokens)
+
     def cached(self, step: int) -> int:
         """Tokens in the KV cache when ``step`` starts; the last generated token is not in it yet."""
         if self.finish_step >= 0:

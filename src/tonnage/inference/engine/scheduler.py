@@ -31,7 +31,8 @@ class Scheduler:
     ``running`` is by order of submission and in order of admission. ``held``: finished requests with the tokens in
     their blocks, for other engines to fetch; ``reserved``: blocks taken for requests that another engine prefills.
     ``chunks``: of the step in flight; ``decodes``: whether the decoding requests take part in it; ``copied_ps``: what
-    it waits for blocks from a lower tier.
+    it waits for blocks from a lower tier. ``takes_parts_alike``: whether a step that computes a part of one prompt
+    needs no more than parts.py does.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Scheduler:
         self._tiers = tiers
         self._caching = prefix_caching
         self._recording = record_events or tiers is not None
-        self._budget = config.max_num_batched_tokens
+        self.budget = config.max_num_batched_tokens
+        self.takes_parts_alike = config.mixed_steps and config.layout is None and not (window or self._recording)
+        self._whole_prompts = config.reserve_full_prompt
         self._most_running = config.max_num_seqs
         self._mixed = config.mixed_steps
         self._turns = 0  # admissions
@@ -70,7 +73,7 @@ class Scheduler:
         blocks, to_the_end = config.kv_blocks, config.reserve_output
         if config.layout is None:
             return KvCache(blocks, config.block_size, cache, to_the_end=to_the_end)
-        self._sliding = HybridCache(blocks, config.layout, cache, self._budget, to_the_end=to_the_end)
+        self._sliding = HybridCache(blocks, config.layout, cache, self.budget, to_the_end=to_the_end)
         return self._sliding
 
     @property
@@ -84,7 +87,7 @@ class Scheduler:
         """Choose what the step that starts now computes. False if there is nothing to compute in it: blocks held for
         other engines leave no room for anybody, until they are released."""
         cache = self.blocks.cache
-        if cache is not None:
+        if cache is not None and not cache.silent:
             cache.now_ps = start // TICKS_PER_PS
         self.copied_ps = 0
         schedule = self._schedule if self._mixed else self._schedule_one_kind
@@ -100,7 +103,7 @@ class Scheduler:
         preemptions = self.preemptions_total
         if blocks.decoders:
             self._reserve_decodes()
-        budget = self._budget - blocks.decoders
+        budget = self.budget - blocks.decoders
         if self.prefilling is not None:
             budget -= self._extend(self.prefilling, budget, given=None)
         if budget > 0 and self.preemptions_total == preemptions:
@@ -109,7 +112,7 @@ class Scheduler:
     def _schedule_one_kind(self, start: int) -> None:
         """Prompts alone if there are any to compute, else who decodes."""
         preemptions = self.preemptions_total
-        budget = self._budget
+        budget = self.budget
         if self.prefilling is not None:
             budget -= self._extend(self.prefilling, budget, given=())
         if self.preemptions_total == preemptions:
@@ -158,18 +161,18 @@ class Scheduler:
 
     def _admit(self, budget: int, start: int) -> None:
         """Admit from the queue what has arrived, while it finds tokens, a slot and blocks."""
-        blocks, running, size = self.blocks, self.running, self.blocks.block_size
+        blocks, running, waiting, size = self.blocks, self.running, self.waiting, self.blocks.block_size
         now_ns = start // TICKS_PER_NS
         while budget > 0 and len(running) < self._most_running:
-            request = self.waiting.head(now_ns)
+            request = waiting.head(now_ns)
             if request is None or request.arrival_ns > now_ns:
                 return
             hit, idle = blocks.find(request)
-            computed = max(hit * size, request.remote)
+            reused = hit * size
+            computed = max(reused, request.remote)
             reserved = self.reserved.get(request.request_id, 0) if self.reserved else 0
             if not blocks.fits(request, computed, self._first_hold(request, computed, budget), hit, idle, reserved):
                 return
-            reused = hit * size
             if self._tiers is not None and request.remote <= reused:
                 extra, copy_ps = self._from_tiers(request, hit, start)
                 if extra:
@@ -181,28 +184,31 @@ class Scheduler:
             if reserved:
                 self.unreserve(request.request_id)
             request.remote = 0
-            chunk = min(budget, request.target - computed)
+            chunk = request.target - computed
+            if chunk > budget:  # noqa: PLR1730 (as above)
+                chunk = budget
             blocks.admit(request, computed, computed + chunk, hit, idle)
             request.computed = computed
-            self.waiting.pop()
+            waiting.pop()
             running[request.order] = request
             self._turns += 1
             request.turn = self._turns
             if request.admitted_ns is None:
                 request.admitted_ns = -(-start // TICKS_PER_NS)
-                request.reused = min(reused, request.prompt_tokens)
-                self.cached_tokens_total += request.reused
+                if reused:
+                    request.reused = reused = min(reused, request.prompt_tokens)
+                    self.cached_tokens_total += reused
             self._take_chunk(request, chunk)
             budget -= chunk
 
     def _first_hold(self, request: Request, computed: int, budget: int) -> int:
         """Tokens that must find room for a request to be admitted."""
         tokens = computed + budget
-        return request.target if tokens > request.target or self._config.reserve_full_prompt else tokens
+        return request.target if self._whole_prompts or tokens > request.target else tokens
 
     def _take_chunk(self, request: Request, chunk: int) -> None:
-        request.passed = request.computed
-        request.computed = computed = request.passed + chunk
+        request.passed = passed = request.computed
+        request.computed = computed = passed + chunk
         self.blocks.commit(request)
         self.chunks.append(request)
         self.prefilling = request if computed < request.target else None
@@ -232,7 +238,7 @@ class Scheduler:
 
     def blocked(self, request: Request) -> bool:
         """Whether the head of the queue must wait until a running request frees blocks."""
-        room = self._budget - self.blocks.decoders if self._mixed else self._budget
+        room = self.budget - self.blocks.decoders if self._mixed else self.budget
         if room <= 0 or len(self.running) >= self._most_running:
             return True
         hit, idle = self.blocks.find(request)
@@ -248,7 +254,7 @@ class Scheduler:
         sliding = self._sliding
         if sliding is None or blocked is None:
             return self.blocks.steps_that_fit(step, finish - step)
-        room = self._budget - sliding.decoders if self._mixed else self._budget
+        room = self.budget - sliding.decoders if self._mixed else self.budget
         wanted = None
         if room > 0 and len(self.running) < self._most_running:
             hit, idle = sliding.find(blocked)
@@ -305,24 +311,12 @@ class Scheduler:
     def drain(self) -> list[Unfinished]:
         """Every request that has not finished, in order of submission; none is left, and no content."""
         steps = self.decoding.steps
-        left = [
-            Unfinished(
-                request.request_id,
-                request.arrival_ns,
-                request.prompt_tokens,
-                request.output_tokens,
-                request.output_tokens - request.remaining(steps),
-            )
-            for request in sorted((*self.running.values(), *self.waiting), key=lambda one: one.order)
-        ]
+        held = sorted((*self.running.values(), *self.waiting), key=lambda one: one.order)
+        left = [request.unfinished(steps) for request in held]
         self.blocks = self._empty_cache()
         self.decoding.clear(self.blocks)
-        self.requests.clear()
-        self.held.clear()
-        self.reserved.clear()
-        self.waiting.clear()
-        self.running.clear()
-        self.chunks.clear()
+        for kept in (self.requests, self.held, self.reserved, self.waiting, self.running, self.chunks):
+            kept.clear()
         self.prefilling = None
         self.decodes = True
         return left
@@ -345,42 +339,48 @@ class Scheduler:
             self.generation_tokens_total += decoding.pass_steps(1)
         else:
             self.decodes = True
-        for request in self.chunks:
-            if sliding is not None:
+        chunks = self.chunks
+        if sliding is not None:
+            for request in chunks:
                 sliding.slide(request)
-            if request.computed == request.target:
-                self._first_decode(request, now)
-        self.chunks.clear()
+        if chunks and (self.prefilling is None or len(chunks) > 1):
+            self._first_decodes(now)
+        chunks.clear()
         if decoding.finishing and decoding.finishing[0][0] <= decoding.steps:
             self._finish_due(now)
 
     def complete_decodes(self, steps: int, now: int) -> None:
-        """The last of ``steps`` steps that only decoded ends; they have taken their blocks."""
-        self.generation_tokens_total += self.decoding.pass_steps(steps)
-        self._finish_due(now)
+        """The last of ``steps`` steps ends in which nobody's prefill came to its end; they have taken their blocks."""
+        decoding = self.decoding
+        self.generation_tokens_total += decoding.pass_steps(steps)
+        if decoding.finishing and decoding.finishing[0][0] <= decoding.steps:
+            self._finish_due(now)
 
-    def _first_decode(self, request: Request, now: int) -> None:
-        """A prefill is complete: it gave a token, and from the next step on the request decodes."""
-        self.generation_tokens_total += 1
-        if request.first_token_ns is None:
-            request.first_token_ns = first = -(-now // TICKS_PER_NS)
-            self.prompt_tokens_total += request.prompt_tokens
-            self.first_tokens.append((request.request_id, request.arrival_ns, first))
-        self.decoding.add(request)
+    def _first_decodes(self, now: int) -> None:
+        """Prefills are complete: each gave a token, and from the next step on its request decodes."""
+        at_ns, decoding = -(-now // TICKS_PER_NS), self.decoding
+        for request in self.chunks:
+            if request.computed != request.target:
+                continue
+            self.generation_tokens_total += 1
+            if request.first_token_ns is None:
+                request.first_token_ns = at_ns
+                self.prompt_tokens_total += request.prompt_tokens
+                self.first_tokens.append((request.request_id, request.arrival_ns, at_ns))
+            decoding.add(request)
 
     def _finish_due(self, now: int) -> None:
         """End the requests that have all their tokens."""
-        decoding = self.decoding
+        decoding, at_ns = self.decoding, -(-now // TICKS_PER_NS)
         while (request := decoding.pop_finished()) is not None:
             del self.running[request.order]
             del self.requests[request.request_id]
-            computed = request.cached(decoding.steps)
-            self._stop(request)
+            computed = decoding.remove(request)
             if request.hold:
                 self.held[request.request_id] = request, computed
             else:
                 self.blocks.give_back(request, computed)
-            self.end(request, -(-now // TICKS_PER_NS), "finished", request.output_tokens)
+            self.end(request, at_ns, "finished", request.output_tokens)
 
     def end(self, request: Request, at_ns: int, state: End, generated: int) -> None:
         """Tell how a request ended."""

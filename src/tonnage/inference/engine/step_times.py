@@ -47,6 +47,8 @@ class StepTimes:
 
         A request of ``chunks`` computes its tokens from ``passed`` to ``computed``.
         """
+        if len(chunks) == 1:
+            return self.chunk(decoders, cached, chunks[0].passed, chunks[0].computed, window_cached)
         if self._by_batch is not None:
             duration = 0
             if chunks:
@@ -73,6 +75,19 @@ class StepTimes:
                 inside += window_pairs(chunk, before, window)
         work = StepWork(decoders, cached, window_cached, len(chunks), tokens, behind, pairs, inside)
         return self._by_step.step(work)
+
+    def chunk(self, decoders: int, cached: int, passed: int, computed: int, window_cached: int = 0) -> int:
+        """The same with one chunk, of the tokens from ``passed`` to ``computed``."""
+        if self._by_batch is not None:
+            duration = self._by_batch.prefill_ps(1, computed, passed)
+            if decoders:
+                duration += self._by_batch.decode_ps(decoders, cached + decoders)
+            return duration * TICKS_PER_PS
+        assert self._by_step is not None
+        tokens, window = computed - passed, self.window
+        pairs = tokens * passed + tokens * (tokens + 1) // 2
+        inside = window_pairs(tokens, passed, window) if window else 0
+        return self._by_step.step(StepWork(decoders, cached, window_cached, 1, tokens, passed, pairs, inside))
 
     def decodes(self, decoders: int, cached: int, steps: int, windows: Windows = NO_WINDOWS) -> int:
         """What ``steps`` decode steps take together, or less, where that is not known in closed form. No sequence

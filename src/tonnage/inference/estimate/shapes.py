@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from tonnage.errors import InputError
 from tonnage.facts import counting, hf_config
 from tonnage.facts.models import ModelShape
+
+_OFF = 10
+"""How many times a count of parameters may be away from what the layers of a usual model have."""
+_USUAL = 12
+"""Parameters of a layer over the square of its hidden size: 4 of attention and 8 of the FFN (Vaswani et al., 2017)."""
+_SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_MOST_PARAMETERS = 10**15
+VOCABULARY = 128_000
+"""Of a model of which it is not said."""
 
 
 def plain_shape(
@@ -84,3 +95,32 @@ def plain_shape(
             hint="expected at most all of them",
         )
     return shape
+
+
+def plausible(shape: ModelShape) -> None:
+    """Refuse a number of parameters that the layers of ``shape`` cannot have. Raises InputError."""
+    heads = shape.layers * 2 * shape.hidden * shape.head_dim * (shape.heads + shape.kv_heads)
+    if heads > shape.params:
+        raise InputError.at(
+            f"{shape.params:,} parameters, but attention alone of {shape.layers:,} layers has {heads:,}",
+            field="params",
+            hint="check layers, hidden and heads",
+        )
+    used = shape.active_params - 2 * shape.vocab * shape.hidden
+    usual = _USUAL * shape.layers * shape.hidden**2
+    if used > _OFF * usual:
+        raise InputError.at(
+            f"{shape.active_params:,} parameters per token, but {shape.layers:,} layers of hidden size "
+            f"{shape.hidden:,} have about {usual:,}",
+            field="params",
+            hint="check layers and hidden, and give the active ones of a mixture of experts",
+        )
+
+
+def parameters(text: str) -> int:
+    """How many parameters ``13B`` or ``850M`` are. Raises InputError for other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMBT]?)", text.upper())
+    number = round(float(match[1]) * _SCALES[match[2]]) if match else 0
+    if not 0 < number <= _MOST_PARAMETERS:
+        raise InputError.at(f"{text!r} is not a number of parameters", hint="write it like 13B or 850M, up to 1000T")
+    return number

@@ -5,7 +5,8 @@ The labels that are the same for all samples of a server (``model_name``, ``engi
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -14,12 +15,17 @@ from tonnage.inference import tables
 from tonnage.inference.engine import Engine
 from tonnage.inference.engine.requests import End, Finished
 from tonnage.inference.memory import kinds
+from tonnage.inference.servers.engine_metrics import EngineMetrics, engine_metrics
 from tonnage.units import seconds
 
 _TTFT = "vllm:time_to_first_token_seconds"
 _TPOT = "vllm:request_time_per_output_token_seconds"
 _E2E = "vllm:e2e_request_latency_seconds"
 _QUEUE = "vllm:request_queue_time_seconds"
+_PROMPT = "vllm:request_prompt_tokens"
+_OUTPUT = "vllm:request_generation_tokens"
+_LENGTHS = tuple(float(m * 10**e) for e in range(8) for m in (1, 2, 5))
+"""Upper edges of vLLM's histograms of lengths; an engine shows those up to its context (vllm v1/metrics/loggers.py)."""
 
 # Output lengths are given, so every answer stops by itself. vLLM does not count requests that it refuses.
 _FINISHED_REASONS: tuple[tuple[str, End | None], ...] = (
@@ -52,12 +58,16 @@ class Histogram:
         self._counts[bisect_left(self._edges, value)] += 1
         self._sum += value
 
-    def samples(self) -> Iterator[Sample]:
-        """Cumulative buckets, then ``_sum`` and ``_count``."""
+    def samples(self, most: float = math.inf) -> Iterator[Sample]:
+        """Cumulative buckets, then ``_sum`` and ``_count``. ``most``: no edges above it."""
+        shown = bisect_right(self._edges, most)
         total = 0
-        for (name, labels), count in zip(self._buckets, self._counts, strict=True):
+        for (name, labels), count in zip(self._buckets[:shown], self._counts[:shown], strict=True):
             total += count
             yield Sample(name, labels, float(total))
+        total += sum(self._counts[shown:])
+        name, labels = self._buckets[-1]
+        yield Sample(name, labels, float(total))
         yield Sample(self._sum_name, (), self._sum)
         yield Sample(self._count_name, (), float(total))
 
@@ -67,6 +77,7 @@ class ServingStats:
 
     def __init__(self) -> None:
         self._histograms = {name: Histogram(name, edges) for name, edges in tables.histogram_edges().items()}
+        self._lengths = {name: Histogram(name, _LENGTHS) for name in (_PROMPT, _OUTPUT)}
         self._ended: dict[End, int] = {"finished": 0, "aborted": 0, "rejected": 0}
 
     def observe(self, first_tokens: Iterable[tuple[int, int, int]], finished: Iterable[Finished]) -> None:
@@ -80,13 +91,18 @@ class ServingStats:
                 self._histograms[_E2E].observe(seconds(request.finish_ns - request.arrival_ns))
                 self._histograms[_QUEUE].observe(seconds(request.admitted_ns - request.arrival_ns))
                 self._histograms[_TPOT].observe(request.tpot_ns / 1e9)
+                self._lengths[_PROMPT].observe(request.prompt_tokens)
+                self._lengths[_OUTPUT].observe(request.output_tokens)
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self, context: int) -> Iterator[Sample]:
+        """Every sample; ``context``: the tokens that the engine allows a request."""
         for reason, end in _FINISHED_REASONS:
             count = 0 if end is None else self._ended[end]
             yield Sample("vllm:request_success_total", (("finished_reason", reason),), float(count))
         for histogram in self._histograms.values():
             yield from histogram.samples()
+        for histogram in self._lengths.values():
+            yield from histogram.samples(context)
 
 
 def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[Sample]:
@@ -105,7 +121,7 @@ def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[Sample]
         yield Sample("vllm:prefix_cache_queries_total", (), float(engine.prompt_tokens_total))
         yield Sample("vllm:prefix_cache_hits_total", (), float(engine.cached_tokens_total))
     if stats is not None:
-        yield from stats.samples()
+        yield from stats.samples(engine.config.max_model_len)
 
 
 def of_kind(samples: Iterable[Sample], engine: str) -> Iterable[Sample]:
@@ -113,16 +129,28 @@ def of_kind(samples: Iterable[Sample], engine: str) -> Iterable[Sample]:
     if engine == kinds.VLLM:
         return samples
     named = _names(engine)
-    found = (
-        (sample, sample.name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")) for sample in samples
-    )
-    return [
-        sample._replace(name=named[base] + sample.name.removeprefix(base)) for sample, base in found if base in named
-    ]
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for sample in samples:
+        base = sample.name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")
+        for name in named.get(base, ()):
+            labels = () if name == _WITHOUT_REASON else sample.labels
+            key = (name + sample.name.removeprefix(base), labels)
+            found[key] = found.get(key, 0.0) + sample.value
+    return [Sample(name, labels, value) for (name, labels), value in found.items()]
+
+
+_WITHOUT_REASON = "sglang:num_requests_total"
+"""SGLang counts requests that have ended without saying how."""
 
 
 @cache
-def _names(engine: str) -> dict[str, str]:
+def _names(engine: str) -> dict[str, tuple[str, ...]]:
+    """By vLLM's names those that the engine has for the same."""
     ours, theirs = kinds.engine_kind(kinds.VLLM), kinds.engine_kind(engine)
-    fields = ("metric_running", "metric_waiting", "metric_kv_usage", "metric_ttft")
-    return {getattr(ours, field): getattr(theirs, field) for field in fields}
+    found: dict[str, tuple[str, ...]] = {ours.metric_kv_usage: (theirs.metric_kv_usage,)}
+    mine, other = engine_metrics(kinds.VLLM), engine_metrics(engine)
+    for role in EngineMetrics.__struct_fields__[1:]:
+        name = getattr(other, role)
+        if name and name not in (known for names in found.values() for known in names):
+            found[getattr(mine, role)] = (*found.get(getattr(mine, role), ()), name)
+    return found

@@ -24,12 +24,13 @@ from tonnage.live.nodes import has_devices
 from tonnage.objects import core
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.eksctl_groups import EKS_GROUP_LABEL
 from tonnage.provisioning.group_pools import IDLE, GroupPool, group_pools, why_unknown
 from tonnage.provisioning.node_groups import NodeGroup
+from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.pods import PodShape
 from tonnage.units import NS_PER_S
 
-EKS_NODE_GROUP = "eks.amazonaws.com/nodegroup"
 LATE_NS = 15 * 60 * NS_PER_S
 """A machine that has not joined after this long is not counted on any more.
 
@@ -77,12 +78,12 @@ class GroupNodes:
         """The group that made the node, by its machine or else by its label; "" for another's node."""
         if group := self.group_of(node.spec.provider_id):
             return group.name
-        named = node.metadata.labels.get(EKS_NODE_GROUP)
-        same = (g.name for g in self._groups.list() if named and g.labels.get(EKS_NODE_GROUP) == named)
+        named = node.metadata.labels.get(EKS_GROUP_LABEL)
+        same = (g.name for g in self._groups.list() if named and g.labels.get(EKS_GROUP_LABEL) == named)
         return next(same, "")
 
     def in_flight(self) -> tuple[ClaimView, ...]:
-        """Machines that were asked for and are not initialised nodes yet, by group."""
+        """Machines that were asked for and are not initialized nodes yet, by group."""
         groups = self._groups.list()
         if groups is not self._adopted:
             self._adopt(groups)
@@ -103,7 +104,7 @@ class GroupNodes:
         usable = [pool for pool in self._pools() if not pool.unusable]
         return Pools(
             tuple(pool.pool for pool in usable),
-            {pool.name: pool.storage for pool in usable},
+            {storage_key(pool.pool): pool.storage for pool in usable},
             (*others.daemon_sets, *(pool.reserve for pool in usable if pool.held_back)),
         )
 

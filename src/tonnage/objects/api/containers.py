@@ -39,7 +39,7 @@ _PULLS = ("Always", "IfNotPresent", "Never")
 _LAST_WORDS = ("File", "FallbackToLogsOnError")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOKS = ("exec", "httpGet", "tcpSocket", "sleep")
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
+STANDARD = ("cpu", "memory", "ephemeral-storage")
 _OF_PODS = ("cpu", "hugepages-", "memory")
 RESTARTS = ("Always", "Never", "OnFailure")
 _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
@@ -57,7 +57,7 @@ _FIELDS = (
 )
 _FIELD_MAPS = ("metadata.annotations['", "metadata.labels['")
 _AMOUNTS = tuple(f"{part}.{name}" for part in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
-_INT32_MAX = 2**31 - 1
+INT32_MAX = 2**31 - 1
 GRACE_S = 30
 """The default of terminationGracePeriodSeconds."""
 _CLAIMED = ("persistentVolumeClaim", "ephemeral")
@@ -136,7 +136,7 @@ def _container(
 def _security(path: str, given: JsonObject) -> list[FieldError]:
     causes: list[FieldError] = []
     for name in ("runAsUser", "runAsGroup"):
-        causes += within(f"{path}.{name}", given.get(name), 0, _INT32_MAX)
+        causes += within(f"{path}.{name}", given.get(name), 0, INT32_MAX)
     causes += one_of(f"{path}.procMount", given.get("procMount"), ("Default", "Unmasked"))
     if given.get("privileged") and given.get("allowPrivilegeEscalation") is False:
         why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
@@ -413,7 +413,7 @@ def _resource_name(path: str, name: str) -> list[FieldError]:
         causes = said(path, name, faults)
         return [*causes, invalid_value(path, name, "doesn't follow extended resource name standard")]
     if "/" not in name:
-        if name in _STANDARD or name.startswith("hugepages-"):
+        if name in STANDARD or name.startswith("hugepages-"):
             return []
         return [
             invalid_value(path, name, "must be a standard resource type or fully qualified"),

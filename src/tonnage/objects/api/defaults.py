@@ -192,6 +192,26 @@ def _with_status(obj: JsonObject) -> None:
     obj.setdefault("status", {})
 
 
+def _resource_claim(obj: JsonObject) -> None:
+    """Of resource.k8s.io/v1 (pkg/apis/resource/v1/defaults.go): one device by request, and equality of tolerations."""
+    _claim_spec(obj.get("spec"))
+
+
+def _resource_claim_template(obj: JsonObject) -> None:
+    _claim_spec((obj.get("spec") or {}).get("spec"))
+
+
+def _claim_spec(spec: Any) -> None:
+    devices = spec.get("devices") if isinstance(spec, dict) else None
+    for request in (devices or {}).get("requests") or ():
+        for way in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if isinstance(way, dict):
+                if way.setdefault("allocationMode", "ExactCount") == "ExactCount":
+                    way["count"] = way.get("count") or 1
+                for toleration in way.get("tolerations") or ():
+                    toleration.setdefault("operator", "Equal")
+
+
 _FILL: dict[str, Callable[[JsonObject], None]] = {
     "Deployment": _deployment,
     "ReplicaSet": _replica_set,
@@ -203,6 +223,8 @@ _FILL: dict[str, Callable[[JsonObject], None]] = {
     "Namespace": _namespace,
     "PriorityClass": _priority_class,
     "PodDisruptionBudget": _with_status,
+    "ResourceClaim": _resource_claim,
+    "ResourceClaimTemplate": _resource_claim_template,
 }
 
 

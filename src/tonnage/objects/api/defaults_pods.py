@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from tonnage.facts.labels import NOT_READY, UNREACHABLE
 from tonnage.objects import quantity
 
 JsonObject: TypeAlias = dict[str, Any]
-_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TAINTS = (NOT_READY, UNREACHABLE)
 _TOLERATED_S = 300
 _FILE_MODE = 0o644
 _MODES = ("secret", "configMap", "downwardAPI", "projected")

@@ -41,7 +41,7 @@ class FieldError:
 
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_NAME})?"
 _NAME_WORDS = (
@@ -54,7 +54,7 @@ _LABEL_WORDS = (
 )
 _SUBDOMAIN_WORDS = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{SUBDOMAIN}')"
 )
 _VALUE_WORDS = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
@@ -144,7 +144,7 @@ def label_faults(text: str) -> list[str]:
     """What keeps a text from being a DNS label."""
     faults = [f"must be no more than {_LONGEST_LABEL} bytes"] if len(text) > _LONGEST_LABEL else []
     if not re.fullmatch(_LABEL, text):
-        if re.fullmatch(_SUBDOMAIN, text):
+        if re.fullmatch(SUBDOMAIN, text):
             return [*faults, "must not contain dots"]
         faults.append(_LABEL_WORDS)
     return faults
@@ -153,7 +153,7 @@ def label_faults(text: str) -> list[str]:
 def subdomain_faults(text: str) -> list[str]:
     """What keeps a text from being a DNS subdomain."""
     faults = [f"must be no more than {_LONGEST_SUBDOMAIN} bytes"] if len(text) > _LONGEST_SUBDOMAIN else []
-    return faults if re.fullmatch(_SUBDOMAIN, text) else [*faults, _SUBDOMAIN_WORDS]
+    return faults if re.fullmatch(SUBDOMAIN, text) else [*faults, _SUBDOMAIN_WORDS]
 
 
 def qualified_faults(text: str) -> list[str]:

@@ -26,33 +26,38 @@ from tonnage.objects.api.errors import (
 JsonObject: TypeAlias = dict[str, Any]
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+BOTH = "exists in both matchLabelKeys and labelSelector"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def affinity(path: str, given: JsonObject) -> list[FieldError]:
     causes: list[FieldError] = []
     node = given.get("nodeAffinity") or {}
-    needed = node.get(_REQUIRED)
+    needed = node.get(REQUIRED)
     if needed is not None:
-        terms = needed.get("nodeSelectorTerms") or []
-        here = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
-        if not terms:
-            causes.append(required(here, "must have at least one node selector term"))
-        for index, term in enumerate(terms):
-            causes += _node_term(f"{here}[{index}]", term)
-    for index, wish in enumerate(node.get(_PREFERRED) or ()):
-        here = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
+        causes += node_selector(f"{path}.nodeAffinity.{REQUIRED}", needed)
+    for index, wish in enumerate(node.get(PREFERRED) or ()):
+        here = f"{path}.nodeAffinity.{PREFERRED}[{index}]"
         causes += _weight(here, wish)
         causes += _node_term(f"{here}.preference", wish.get("preference") or {})
     for name in ("podAffinity", "podAntiAffinity"):
         part = given.get(name) or {}
-        for index, term in enumerate(part.get(_REQUIRED) or ()):
-            causes += _pod_term(f"{path}.{name}.{_REQUIRED}[{index}]", term)
-        for index, wish in enumerate(part.get(_PREFERRED) or ()):
-            here = f"{path}.{name}.{_PREFERRED}[{index}]"
+        for index, term in enumerate(part.get(REQUIRED) or ()):
+            causes += _pod_term(f"{path}.{name}.{REQUIRED}[{index}]", term)
+        for index, wish in enumerate(part.get(PREFERRED) or ()):
+            here = f"{path}.{name}.{PREFERRED}[{index}]"
             causes += _weight(here, wish)
             causes += _pod_term(f"{here}.podAffinityTerm", wish.get("podAffinityTerm") or {})
+    return causes
+
+
+def node_selector(path: str, given: JsonObject) -> list[FieldError]:
+    """A core/v1 NodeSelector."""
+    terms, here = given.get("nodeSelectorTerms") or [], f"{path}.nodeSelectorTerms"
+    causes = [] if terms else [required(here, "must have at least one node selector term")]
+    for index, term in enumerate(terms):
+        causes += _node_term(f"{here}[{index}]", term)
     return causes
 
 
@@ -77,7 +82,8 @@ def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
 
 
 def _label_keys(path: str, term: JsonObject) -> list[FieldError]:
-    """matchLabelKeys and mismatchLabelKeys of a pod affinity term or a spread constraint."""
+    """matchLabelKeys and mismatchLabelKeys of a pod affinity term or a spread constraint, whose selector has those
+    keys already that the pod's labels have (:mod:`tonnage.objects.api.label_keys`)."""
     causes: list[FieldError] = []
     matched = term.get("matchLabelKeys") or []
     for name in ("matchLabelKeys", "mismatchLabelKeys"):
@@ -87,6 +93,14 @@ def _label_keys(path: str, term: JsonObject) -> list[FieldError]:
             continue
         for index, key in enumerate(keys):
             causes += said(f"{path}.{name}[{index}]", key, qualified_faults(key))
+    chosen = term.get("labelSelector") or {}
+    number, seen = {key: index for index, key in enumerate(matched)}, set(chosen.get("matchLabels") or ())
+    for wanted in chosen.get("matchExpressions") or ():
+        key = wanted.get("key", "")
+        if key in number and key in seen:
+            at = f"{path}.matchLabelKeys[{number[key]}]"
+            causes += placed([invalid_value(f"{path}[{number[key]}]", key, BOTH)], at)
+        seen.add(key)
     for index, key in enumerate(matched):
         if key in (term.get("mismatchLabelKeys") or ()):
             why = "exists in both matchLabelKeys and mismatchLabelKeys"

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tonnage.objects.api.containers import containers, pod_resources, resources
+from tonnage.objects.api.containers import INT32_MAX, containers, pod_resources, resources
 from tonnage.objects.api.errors import (
     FieldError,
     address,
@@ -35,7 +35,6 @@ JsonObject: TypeAlias = dict[str, Any]
 _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _POLICIES = ("Never", "PreemptLowerPriority")
 _SYSTEMS = ("linux", "windows")
-_INT32_MAX = 2**31 - 1
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _SYSCTL_WORDS = (
     "must have at most 253 characters and match regex "
@@ -67,7 +66,7 @@ def pod_spec(
         if spec.get(name):
             causes += said(f"{path}.{name}", spec[name], subdomain_faults(spec[name]))
     causes += affinity(f"{path}.affinity", spec.get("affinity") or {})
-    causes += within(f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, _INT32_MAX)
+    causes += within(f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, INT32_MAX)
     for name in ("hostname", "subdomain"):
         if spec.get(name):
             causes += said(f"{path}.{name}", spec[name], label_faults(spec[name]))
@@ -96,9 +95,9 @@ def _security(path: str, spec: JsonObject) -> list[FieldError]:
     given, here = spec.get("securityContext") or {}, f"{path}.securityContext"
     causes: list[FieldError] = []
     for name in _IDS:
-        causes += within(f"{here}.{name}", given.get(name), 0, _INT32_MAX)
+        causes += within(f"{here}.{name}", given.get(name), 0, INT32_MAX)
     for index, group in enumerate(given.get("supplementalGroups") or ()):
-        causes += within(f"{here}.supplementalGroups[{index}]", group, 0, _INT32_MAX)
+        causes += within(f"{here}.supplementalGroups[{index}]", group, 0, INT32_MAX)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
         why = "ShareProcessNamespace and HostPID cannot both be enabled"
         wrong = invalid_value(f"{here}.shareProcessNamespace", True, why)

@@ -1,6 +1,6 @@
 """What kube-apiserver v1.36 refuses of an object, with its causes and their words.
 
-Sources: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,policy,scheduling,coordination}/validation.
+Sources: kubernetes/kubernetes v1.36 pkg/apis/{core,apps,policy,scheduling,coordination,resource}/validation.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import msgspec
 
 from tonnage.objects.api.autoscalers import horizontal_pod_autoscaler
 from tonnage.objects.api.canonical import canonical_quantity
+from tonnage.objects.api.device_claims import device_class, resource_claim, resource_claim_template
+from tonnage.objects.api.devices import device_taint_rule, resource_slice
 from tonnage.objects.api.errors import (
     NOT_NEGATIVE,
     FieldError,
@@ -258,4 +260,9 @@ _BY_KIND: dict[str, Callable[[JsonObject], list[FieldError]]] = {
     "PriorityClass": _priority_class,
     "Lease": _lease,
     "Event": _event,
+    "DeviceClass": device_class,
+    "DeviceTaintRule": device_taint_rule,
+    "ResourceClaim": resource_claim,
+    "ResourceClaimTemplate": resource_claim_template,
+    "ResourceSlice": resource_slice,
 }

@@ -38,6 +38,19 @@ def _selector(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     return [] if given == _spec(old).get("selector") else [invalid_value("spec.selector", given, _IMMUTABLE)]
 
 
+def _unchanged_spec(obj: JsonObject, old: JsonObject) -> list[FieldError]:
+    """What a claim asks for stays."""
+    return [] if _spec(obj) == _spec(old) else [invalid_value("spec", _spec(obj), _IMMUTABLE)]
+
+
+def _resource_slice(obj: JsonObject, old: JsonObject) -> list[FieldError]:
+    """A slice keeps its driver, its pool and its node."""
+    new, before = _spec(obj), _spec(old)
+    kept = {name: (new.get(name), before.get(name)) for name in ("driver", "nodeName")}
+    kept["pool.name"] = ((new.get("pool") or {}).get("name"), (before.get("pool") or {}).get("name"))
+    return [invalid_value(f"spec.{name}", one, _IMMUTABLE) for name, (one, other) in kept.items() if one != other]
+
+
 def _job(obj: JsonObject, old: JsonObject) -> list[FieldError]:
     """A Job's pods stay as they are; of a suspended one what places them may change, of an Indexed one its size."""
     new, before = _spec(obj), _spec(old)
@@ -215,4 +228,7 @@ _BY_KIND: dict[str, Callable[[JsonObject, JsonObject], list[FieldError]]] = {
     "Node": _node,
     "NodePool": _node_pool,
     "NodeClaim": _node_claim,
+    "ResourceClaim": _unchanged_spec,
+    "ResourceClaimTemplate": _unchanged_spec,
+    "ResourceSlice": _resource_slice,
 }

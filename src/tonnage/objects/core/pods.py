@@ -106,10 +106,11 @@ class Pod(KubeObject, kw_only=True):
 
     def __post_init__(self) -> None:
         """Of a hundred thousand pods few are being resized: of the others, what they have is in their spec."""
-        for one in self.status.container_statuses:
+        status = self.status
+        for one in status.container_statuses:
             if one.resources is not None:
                 _forget_what_is_in_the_spec(one, self.spec.containers)
-        for one in self.status.init_container_statuses:
+        for one in status.init_container_statuses:
             if one.resources is not None:
                 _forget_what_is_in_the_spec(one, self.spec.init_containers)
 

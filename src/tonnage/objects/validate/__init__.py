@@ -5,7 +5,7 @@ Only refusals, each by the rule that its source states. What is accepted and doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,8 @@ from tonnage.objects import (
     autoscaling,
     batch,
     core,
+    dra,
+    eksctl,
     groups,
     karpenter,
     keda,
@@ -28,7 +30,8 @@ from tonnage.objects import (
     training,
     volcano,
 )
-from tonnage.objects.api.errors import label_faults
+from tonnage.objects.api import label_keys, placing
+from tonnage.objects.api.errors import FieldError, label_faults
 from tonnage.objects.api.refused import refused_metadata
 from tonnage.objects.api.warnings import warnings
 from tonnage.objects.base import KubeObject, Unknown, where
@@ -36,7 +39,10 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    cluster_configs,
+    devices,
     jobs,
+    node_classes,
     nodepools,
     pod_groups,
     prometheus,
@@ -61,10 +67,15 @@ _SERVED: tuple[type[KubeObject], ...] = (
     batch.Job,
 )
 """Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
+_OTHER_KEY = "remove the key from one of the two"
+_BUILT_IN = ("v1", "apps/v1", "batch/v1")
+"""API versions of Kubernetes' own kinds of which kube-apiserver warns."""
 _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     keda.ScaledObject: scaledobjects.scaled_object,
     karpenter.NodePool: nodepools.node_pool,
-    karpenter.EC2NodeClass: nodepools.ec2_node_class,
+    karpenter.EC2NodeClass: node_classes.ec2_node_class,
+    karpenter.NodeOverlay: nodepools.node_overlay,
+    eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,
     batch.JobSet: jobs.job_set,
@@ -91,6 +102,11 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     quota.RuntimeClass: amounts.amounts,
     storage.PersistentVolume: amounts.amounts,
     storage.PersistentVolumeClaim: amounts.amounts,
+    dra.DeviceClass: devices.devices,
+    dra.DeviceTaintRule: devices.devices,
+    dra.ResourceClaim: devices.devices,
+    dra.ResourceClaimTemplate: devices.devices,
+    dra.ResourceSlice: devices.devices,
 }
 
 
@@ -113,9 +129,33 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
 
 def check_warned(obj: KubeObject, place: Place) -> list[Problem]:
     """What the API takes and warns of."""
-    if not isinstance(obj, _SERVED):
-        return []
-    return [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, obj.written)]
+    if isinstance(obj, Unknown):
+        read = obj.api_version in _BUILT_IN and any(templates(obj))
+        written = without_nulls(obj.content) if read else {}
+    else:
+        written = obj.written if isinstance(obj, (*_SERVED, storage.PersistentVolumeClaim)) else {}
+    found = [Problem(place(one.at), one.text.removeprefix(": ").strip()) for one in warnings(obj.kind, written)]
+    return found + [Problem(place(at), text, _OTHER_KEY) for at, text in _refused_later(obj, written)]
+
+
+def _refused_later(obj: KubeObject, written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(field, text) of what is taken of a pod template and refused of each pod that is made from it: label keys that
+    stand in their selector too once a pod's labels are merged into it."""
+    if isinstance(obj, core.Pod) or "atchLabelKeys" not in str(written):
+        return
+    for one in templates(obj):
+        spec = msgspec.to_builtins(one.spec)
+        before = {error.at for error in _of_keys(one.field, spec)}
+        label_keys.merge({"metadata": {"labels": one.metadata.labels}, "spec": spec})
+        for error in _of_keys(one.field, spec):
+            if error.at not in before:
+                yield error.at, f"the API refuses each pod that is made from this: {error.message}"
+
+
+def _of_keys(path: str, spec: dict[str, Any]) -> list[FieldError]:
+    errors = placing.affinity(f"{path}.affinity", spec.get("affinity") or {})
+    errors += placing.spread(f"{path}.topologySpreadConstraints", spec.get("topologySpreadConstraints") or [])
+    return [error for error in errors if placing.BOTH in error.message]
 
 
 def check_unread(obj: Unknown, place: Place) -> list[Problem]:

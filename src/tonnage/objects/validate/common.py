@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 from tonnage.errors import Problem, Where
 from tonnage.objects import quantity
+from tonnage.objects.api.containers import INT32_MAX
 from tonnage.objects.api.errors import FieldError, labels, said, selector
 from tonnage.objects.api.placing import taints
 from tonnage.objects.decode import show
 
 Place: TypeAlias = Callable[[str], Where]
 
-INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 LISTED = ("In", "NotIn")
 UNLISTED = ("Exists", "DoesNotExist")
@@ -45,6 +45,7 @@ _HINTS = {
     "maximum allowed value": "what is above is Kubernetes' own",
     "more than 1 handler": "a probe asks in one way: remove one of them",
     "terminationGracePeriodSeconds (": "raise terminationGracePeriodSeconds",
+    "exists in both matchLabelKeys": "remove the key from one of the two",
     "labelSelector is not set": "add one or remove it",
     "`value` is not empty": "remove one of them",
 }

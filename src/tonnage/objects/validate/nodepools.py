@@ -1,7 +1,7 @@
-"""Karpenter's NodePools and EC2NodeClasses.
+"""Karpenter's NodePools and NodeOverlays.
 
-Sources: kubernetes-sigs/karpenter pkg/apis/v1/nodepool.go, nodeclaim.go, labels.go (v1.14) and
-aws/karpenter-provider-aws pkg/apis/v1/ec2nodeclass.go (v1.14), whose markers are the rules of the CRDs.
+Sources: kubernetes-sigs/karpenter pkg/apis/v1/nodepool.go, nodeclaim.go, labels.go and pkg/apis/v1alpha1/nodeoverlay.go
+(v1.14), whose markers are the rules of the CRDs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import re
 from functools import cache
 from importlib import resources
 
+from tonnage.facts.labels import HOSTNAME, NODE_POOL
 from tonnage.objects.api.errors import qualified_faults, value_faults
 from tonnage.objects.karpenter import (
     Budget,
     Disruption,
-    EC2NodeClass,
     NodeClaimTemplateSpec,
+    NodeOverlay,
     NodePool,
     NodeRequirement,
 )
@@ -25,20 +26,23 @@ from tonnage.objects.validate.common import INT64_MAX, LISTED, UNLISTED, Report
 _POLICIES = ("WhenEmpty", "WhenEmptyOrUnderutilized", "Balanced")
 _REASONS = ("Underutilized", "Empty", "Drifted")
 _BOUNDS = ("Gt", "Lt", "Gte", "Lte")
-_RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
-_HOSTNAME = "kubernetes.io/hostname"
+RESTRICTED_DOMAINS = ("karpenter.sh", "karpenter.k8s.aws")
 
 _WAIT = re.compile(r"([0-9]+(s|m|h))+|Never")
 _GRACE = re.compile(r"([0-9]+(s|m|h))+")
-_NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
+NODES = re.compile(r"(100|[0-9]{1,2})%|[0-9]+")
 _CRON_NAME = re.compile(r"@(annually|yearly|monthly|weekly|daily|midnight|hourly)")
 _BUDGET_DURATION = re.compile(r"([0-9]+h|[0-9]+m|[0-9]+h[0-9]+m)(0s)?")
-_ALIAS = re.compile(r"(al2|al2023|bottlerocket)@.+|(windows2019|windows2022|windows2025)@latest")
-_VOLUME_TYPES = ("standard", "io1", "io2", "gp2", "sc1", "st1", "gp3")
+_PRICE = re.compile(r"[0-9]+(\.[0-9]+)?")
+_ADJUSTMENT = re.compile(r"[+-][0-9]*\.?[0-9]+|\+[0-9]*\.?[0-9]+%|-[0-9]{1,2}(\.[0-9]+)?%|-100%")
+_NOT_OF_OVERLAYS = tuple(
+    f"karpenter.k8s.aws/{name}" for name in ("instance-tenancy", "capacity-reservation-", "placement-group-")
+)
+"""How labels begin that a NodePool may ask for and a NodeOverlay may not."""
+_OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods")
 _MAX_REQUIREMENTS = 100
 _MAX_BUDGETS = 50
 _MAX_MIN_VALUES = 50
-_MAX_TERMS = 30
 
 
 def node_pool(obj: NodePool, report: Report) -> None:
@@ -87,8 +91,10 @@ def _template(template: NodeClaimTemplateSpec, report: Report) -> None:
         _matches(f"{path}.terminationGracePeriod", grace, _GRACE, "e.g. 48h or 30m", report)
 
 
-def _requirement(path: str, requirement: NodeRequirement, report: Report) -> None:
-    if report.matches(f"{path}.key", requirement.key, qualified_faults):
+def _requirement(path: str, requirement: NodeRequirement, report: Report, *, pool_too: bool = False) -> None:
+    """``pool_too``: the label of the NodePool may be named as well."""
+    named = pool_too and requirement.key == NODE_POOL
+    if report.matches(f"{path}.key", requirement.key, qualified_faults) and not named:
         _restricted(f"{path}.key", requirement.key, report)
     operator, values = requirement.operator, requirement.values
     if report.one_of(f"{path}.operator", operator, (*LISTED, *UNLISTED, *_BOUNDS)):
@@ -108,8 +114,8 @@ def _requirement(path: str, requirement: NodeRequirement, report: Report) -> Non
 def _restricted(field: str, key: str, report: Report) -> None:
     """Labels that Karpenter keeps for itself."""
     domain = key.partition("/")[0] if "/" in key else ""
-    reserved = any(domain == one or domain.endswith(f".{one}") for one in _RESTRICTED_DOMAINS)
-    if key == _HOSTNAME or (reserved and key not in _well_known()):
+    reserved = any(domain == one or domain.endswith(f".{one}") for one in RESTRICTED_DOMAINS)
+    if key == HOSTNAME or (reserved and key not in _well_known()):
         hint = "use a well-known label or a domain of your own"
         report.refuse(field, key, "a label that Karpenter does not keep for itself", hint)
 
@@ -136,7 +142,7 @@ def _disruption(disruption: Disruption, report: Report) -> None:
 
 
 def _budget(path: str, budget: Budget, report: Report) -> None:
-    _matches(f"{path}.nodes", budget.nodes, _NODES, '"10%" up to "100%", or a number as "5"', report)
+    _matches(f"{path}.nodes", budget.nodes, NODES, '"10%" up to "100%", or a number as "5"', report)
     for index, reason in enumerate(budget.reasons):
         report.one_of(f"{path}.reasons[{index}]", reason, _REASONS)
     if (budget.schedule is None) != (budget.duration is None):
@@ -162,30 +168,28 @@ def _matches(field: str, text: str, pattern: re.Pattern[str], expected: str, rep
         report.refuse(field, text, expected)
 
 
-def ec2_node_class(obj: EC2NodeClass, report: Report) -> None:
+def node_overlay(obj: NodeOverlay, report: Report) -> None:
     spec = obj.spec
-    terms = (
-        ("amiSelectorTerms", len(spec.ami_selector_terms)),
-        ("subnetSelectorTerms", len(spec.subnet_selector_terms)),
-        ("securityGroupSelectorTerms", len(spec.security_group_selector_terms)),
-    )
-    for name, count in terms:
-        if not 1 <= count <= _MAX_TERMS:
-            report.add(f"spec.{name}", f"{count} terms: expected 1 to {_MAX_TERMS}", "name what to select")
-    if bool(spec.role) == bool(spec.instance_profile):
-        report.add("spec.role", "expected either role or instanceProfile", "set exactly one of them")
-    for index, term in enumerate(spec.ami_selector_terms):
-        if term.alias:
-            path = f"spec.amiSelectorTerms[{index}].alias"
-            _matches(path, term.alias, _ALIAS, "family@version, e.g. al2023@latest", report)
-            if len(spec.ami_selector_terms) > 1:
-                report.add(path, "an alias is combined with other terms", "an alias must be the only term")
-    if not spec.ami_family and not any(term.alias for term in spec.ami_selector_terms):
-        report.add("spec.amiFamily", "the field is missing", "it is needed without an alias")
-    for index, mapping in enumerate(spec.block_device_mappings):
-        if mapping.ebs is not None:
-            path = f"spec.blockDeviceMappings[{index}].ebs"
-            report.one_of(f"{path}.volumeType", mapping.ebs.volume_type, _VOLUME_TYPES)
-            report.positive_quantity(f"{path}.volumeSize", mapping.ebs.volume_size)
-    if spec.instance_store_policy:
-        report.one_of("spec.instanceStorePolicy", spec.instance_store_policy, ("RAID0",))
+    if len(spec.requirements) > _MAX_REQUIREMENTS:
+        message = f"{len(spec.requirements)} requirements: expected at most {_MAX_REQUIREMENTS}"
+        report.add("spec.requirements", message, "merge some")
+    for index, requirement in enumerate(spec.requirements):
+        path = f"spec.requirements[{index}]"
+        _requirement(path, requirement, report, pool_too=True)
+        if requirement.key.startswith(_NOT_OF_OVERLAYS):
+            report.refuse(f"{path}.key", requirement.key, "a label that a NodeOverlay may select on")
+        if requirement.operator == "NotIn" and not requirement.values:
+            report.add(f"{path}.values", "NotIn needs at least one value", "list the values")
+    if spec.price is not None and spec.price_adjustment is not None:
+        report.add("spec.priceAdjustment", "price is given too", "set one of them")
+    if spec.price is not None:
+        _matches("spec.price", spec.price, _PRICE, 'an amount as a string, e.g. "1.25"', report)
+    if spec.price_adjustment is not None:
+        _matches(
+            "spec.priceAdjustment", spec.price_adjustment, _ADJUSTMENT, 'e.g. "+0.5", "-0.5", "+10%" or "-15%"', report
+        )
+    for name, written in spec.capacity.items():
+        if name in _OWN_RESOURCES:
+            report.refuse(f"spec.capacity.{name}", name, "an extended resource", "what machines have cannot be changed")
+        report.quantity(f"spec.capacity.{name}", written)
+    report.within("spec.weight", spec.weight, 1, 10_000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tonnage.facts.labels import HOSTNAME
 from tonnage.objects.api.errors import label_faults, qualified_faults
 from tonnage.objects.groups import (
     CoschedulingPodGroup,
@@ -24,7 +25,6 @@ from tonnage.objects.groups import (
 from tonnage.objects.validate.common import Report
 
 _MAX_LEVELS = 16
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 def kai_pod_group(obj: KaiPodGroup, report: Report) -> None:
@@ -80,7 +80,7 @@ def topology(obj: Topology, report: Report) -> None:
     report.unique("spec.levels[{}].nodeLabel", levels, "a level of this label")
     for index, label in enumerate(levels):
         report.matches(f"spec.levels[{index}].nodeLabel", label, qualified_faults)
-        if label == _HOSTNAME and index != len(levels) - 1:
+        if label == HOSTNAME and index != len(levels) - 1:
             report.refuse(f"spec.levels[{index}].nodeLabel", label, "to be the last level", "hosts are the innermost")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tonnage.objects.api import defaults, defaults_pods, fields, jobs, pods
+from tonnage.objects.api import defaults, defaults_pods, fields, jobs, label_keys, pods
 from tonnage.objects.api.canonical import canonical
 from tonnage.objects.api.errors import FieldError
 from tonnage.objects.api.refused import refused
@@ -33,6 +33,8 @@ def served(kind: str, report: Report) -> bool:
     readable = _is_readable(kind, content, "", report)
     if readable:
         content.setdefault("metadata", {})
+        if kind == "Pod":
+            label_keys.merge(content)
         report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
     return readable
 
@@ -88,13 +90,30 @@ def _part(
 def _is_readable(kind: str, content: Mapping[str, Any], path: str, report: Report) -> bool:
     """Whether everything has the type that its kind gives it, but for quantities; what has not is said."""
     readable = True
+    for field in _null_entries(content, path):
+        readable = False
+        report.add(field, "null: expected an entry of the list")
     for field, text in fields.wrong_types(kind, dict(content)):
         here = f"{path}.{field}" if path else field
         if "quantit" in text:
             report.quantity(here, report.at(here))
+            readable = readable and not isinstance(report.at(here), list | dict)
         else:
             readable = False
             of = text.rpartition(" of type ")[2]
             expected = f"expected {_TYPES[of]}" if of in _TYPES else text.removeprefix("json: ")
             report.add(here, f"{show(report.at(here))}: {expected}")
     return readable
+
+
+def _null_entries(value: Any, path: str) -> Iterator[str]:
+    """The paths of what is null in lists."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _null_entries(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            if inner is None:
+                yield f"{path}[{index}]"
+            else:
+                yield from _null_entries(inner, f"{path}[{index}]")

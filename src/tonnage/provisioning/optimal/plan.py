@@ -20,6 +20,7 @@ from tonnage.objects import karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.load import Market
+from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.optimal.classes import Classes
 from tonnage.provisioning.optimal.program import Effort
 from tonnage.provisioning.optimal.round import Answer, Round
@@ -307,7 +308,7 @@ class Planning:
                 pool,
                 self.catalogue,
                 settings.daemon_sets,
-                settings.node_classes.get(pool.spec.template.spec.node_class_ref.name),
+                settings.node_classes.get(storage_key(pool)),
                 settings.configurations,
             )
             for pool in sorted(self.node_pools, key=lambda one: one.metadata.name)

@@ -154,11 +154,13 @@ def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Rea
     evidence: list[tuple[str, Scalar]] = [("gang", key)]
     if unknown:
         evidence.append(("search", "out of budget"))
-        return Reason(f"gang {key}: no place found for its minimum, the search was cut short", tuple(evidence))
+        return Reason(
+            f"gang {key}: no placement found for its minimum before the search reached its budget", tuple(evidence)
+        )
     if lack is None:
         evidence += [("needs", tree.need(0)), ("search", "complete")]
         return Reason(
-            f"gang {key}: the room is there, but its parts do not fit into it together with their rules",
+            f"gang {key}: enough is free, but its pods do not fit together under their constraints",
             tuple(evidence),
         )
     group = tree.groups[lack.group]

@@ -74,7 +74,7 @@ def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget
     if short is not None:
         there = short.members + tree.available(tree.groups.index(short))
         evidence = (("gang", key), ("group", short.name), ("needs", short.minimum), ("there", there))
-        return NoPlan(Reason(f"gang {short.name} waits for its pods: {there} of {short.minimum} are there", evidence))
+        return NoPlan(Reason(f"gang {short.name} waits for its pods: {there} of {short.minimum} exist", evidence))
     try:
         levels = cache.levels.get(order_of((group.rule for group in tree.groups), snapshot.topologies))
     except UnknownLevel as unknown:

@@ -81,7 +81,7 @@ class Gangs:
                 good += 1
         if good < len(plan.minimum):
             return NoPlan(
-                Reason(f"gang {plan.gang} waits for pods near which it has to be placed", (("gang", plan.gang),))
+                Reason(f"gang {plan.gang} waits for the pods that its pod affinity requires", (("gang", plan.gang),))
             )
         return replace(plan, extra=plan.extra[: good - len(plan.minimum)])
 
@@ -92,7 +92,7 @@ class Gangs:
 
     def _no_more(self, key: str, left: int) -> Reason:
         evidence = (("gang", key), ("minimum", self._snapshot.gangs[key].min_member), ("waiting", left))
-        return Reason(f"gang {key} has its minimum; there is no room for more of it where it may be placed", evidence)
+        return Reason(f"gang {key} has its minimum; no feasible node has room for more of its pods", evidence)
 
     def _revocable(self, pods: Sequence[int]) -> bool:
         """Whether pods placed later can make room for one of them."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
+from tonnage.fleet.columns import distinct
 from tonnage.scheduling.value.mix import Kind, Mix
 
 COVERED = 0.95
@@ -45,7 +46,7 @@ class Fragments:
             self.weight += pods
         typical.sort(key=lambda one: one[0])
         cpu = np.array([what[0] for what, _ in typical], np.int64)
-        self.cores = np.unique(cpu)
+        self.cores = np.array(distinct(cpu), np.int64)
         self.buckets = len(self.cores) + 1
         self._last = np.searchsorted(cpu, self.cores, side="right") - 1
         self._count = np.array([what[1] for what, _ in typical], np.int64)

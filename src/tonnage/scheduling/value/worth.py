@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
+from tonnage.scheduling.value.duals import price
 from tonnage.scheduling.value.mix import Kind, Mix
 
 Ints = NDArray[np.int64]
@@ -46,8 +47,6 @@ def priced(mix: Mix, kinds: Sequence[Kind]) -> Worth:
     """By the duals of the packing program, devices in whole thousandths; linear where no pod asks for devices."""
     if not any(ask.count for ask in mix.asks) or not any(kind.devices for kind in kinds):
         return linear(len(kinds))
-    from tonnage.scheduling.value.duals import price
-
     prices = price(mix.asks, kinds)
     if prices is None:
         return linear(len(kinds))

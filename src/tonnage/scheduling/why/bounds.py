@@ -14,10 +14,10 @@ from tonnage.fleet.asks import FULL, Kind, is_device
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.filters import Mask
 from tonnage.fleet.fits import gives, needs_devices
+from tonnage.fleet.node_columns import Requests
 from tonnage.fleet.outfit import LABELS as OUTFIT
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import HOSTNAME, PODS, Fleet
-from tonnage.fleet.tables import Requests
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.seen import Seen

@@ -8,11 +8,12 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.facts.labels import GPU_PRODUCT
 from tonnage.fleet.asks import GPU, is_device
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
-from tonnage.fleet.outfit import PRODUCT_LABEL, node_gpu
+from tonnage.fleet.outfit import node_gpu
 from tonnage.partitioning.fleet_layouts import asks
 from tonnage.partitioning.layouts import mask_of, resource
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
@@ -65,8 +66,8 @@ class Recuts:
         whole = (cards.cut, cards.mask, cards.milli, cards.sharers, np.minimum(cards.holder, 0))
         beside = (self._tables.allowed[rows, None], cards.memory[rows, None], fleet.free[rows][:, columns])
         states = rows_of(np.hstack([*(one[rows] for one in whole), *beside]).astype(np.int64))
-        products, names = fleet.label_columns.of(PRODUCT_LABEL)
-        by_label = [node_gpu({PRODUCT_LABEL: name}, "") for name in names] + [node_gpu({}, "")]
+        products, names = fleet.label_columns.of(GPU_PRODUCT)
+        by_label = [node_gpu({GPU_PRODUCT: name}, "") for name in names] + [node_gpu({}, "")]
         labelled = products[fleet.label_set[rows]].tolist()
         seen: set[tuple[object, ...]] = set()
         for at, row in enumerate(rows.tolist()):

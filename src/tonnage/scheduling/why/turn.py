@@ -26,7 +26,7 @@ class Decided:
     @property
     def reason(self) -> Reason:
         """Why the first of them waits."""
-        return self.wait.reason if self.wait else Reason("not looked at in this decision")
+        return self.wait.reason if self.wait else Reason("not considered in this scheduling cycle")
 
 
 def decided(snapshot: Snapshot, settings: Settings, cache: Cache, rows: Sequence[int]) -> Decided:

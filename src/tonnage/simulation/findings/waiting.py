@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tonnage.control.scheduler import NAME
 from tonnage.decisions import SOLD_OUT, Finding, Ref
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.machines.cluster import SimulatedCluster
@@ -18,7 +19,6 @@ SOON_NS = 60 * NS_PER_S
 PENDING, NO_STOCK = "pod-pending", "offerings-sold-out"
 """Rules of causes that no finding names: nobody had room for the pods; EC2 had none of the nodes that would."""
 STOCK_HELP = "let the NodePool offer other instance types, zones or capacity types"
-_SCHEDULER = "scheduler"
 
 
 class Reasons:
@@ -44,7 +44,7 @@ class Reasons:
             return Failing(pod.created_ns, UNSCHEDULABLE, blocker.rule, blocker.message, event_of(blocker))
         if pod.name in self._coming or self._now_ns - pod.created_ns <= SOON_NS:
             return None
-        placed = self._last.get((_SCHEDULER, _target(pod)))
+        placed = self._last.get((NAME, _target(pod)))
         event = f"FailedScheduling: {placed.verdict}" if placed is not None else ""
         if error is not None:
             return Failing(pod.created_ns, UNSCHEDULABLE, error.rule, error.message, event)
@@ -55,7 +55,7 @@ class Reasons:
         """What was said last of the pod by whoever places pods, launches nodes and sells them; empty where nobody
         spoke."""
         records = (record for (_, about), record in self._last.items() if about == _target(pod))
-        said = sorted(records, key=lambda record: record.loop != _SCHEDULER)
+        said = sorted(records, key=lambda record: record.loop != NAME)
         return "; ".join(dict.fromkeys((*map(_told, said), *filter(None, (self.stock(pod),)))))
 
     def stock(self, pod: Pod) -> str:

@@ -21,6 +21,7 @@ SCRIPTS = (
     "assets/charts.js",
     "assets/timeline.js",
     "assets/heatmap.js",
+    "assets/pods.js",
     "assets/list.js",
     "assets/logs.js",
     "assets/headline.js",

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from tonnage.objects import core
-from tonnage.objects.base import KubeObject, ObjectMeta
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.objects.quota import LimitRange, ResourceQuota, RuntimeClass, ServiceAccount
 from tonnage.workloads.admission import limits, quotas
@@ -20,7 +20,8 @@ from tonnage.workloads.admission.quotas import Usage
 from tonnage.workloads.admission.refused import PRIORITY, RUNTIME_CLASS, SERVICE_ACCOUNT, Refused
 from tonnage.workloads.priority import Priorities
 
-DEFAULT = "default"
+DEFAULT_ACCOUNT = "default"
+"""The service account of pods that name none."""
 """The namespace of objects that name none, and the account of pods that name none."""
 Kind = TypeVar("Kind", bound=KubeObject)
 OF_GPU_OPERATOR = ("nvidia", "nvidia-cdi", "nvidia-legacy")
@@ -86,7 +87,7 @@ class Admission:
     def unknown(self, namespace: str, spec: core.PodSpec) -> Iterable[Refused]:
         """What the pod names and is not there."""
         account = spec.service_account_name or spec.service_account
-        if account not in ("", DEFAULT) and (namespace, account) not in self._accounts:
+        if account not in ("", DEFAULT_ACCOUNT) and (namespace, account) not in self._accounts:
             said = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
             field = "serviceAccountName" if spec.service_account_name else "serviceAccount"
             yield Refused(SERVICE_ACCOUNT, said, field, account, early=True)
@@ -122,4 +123,4 @@ def _by_namespace(objects: Iterable[KubeObject], kind: type[Kind]) -> dict[str, 
 
 
 def _namespace(one: KubeObject) -> str:
-    return one.namespace or DEFAULT
+    return one.namespace or DEFAULT_NAMESPACE

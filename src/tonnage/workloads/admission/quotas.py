@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from tonnage.objects import core, quantity
+from tonnage.objects.api.containers import STANDARD
 from tonnage.objects.quota import ResourceQuota, ScopeRequirement
 from tonnage.workloads.admission.limits import only
 from tonnage.workloads.admission.refused import QUOTA, Refused
@@ -19,7 +20,6 @@ Usage = dict[str, Fraction]
 
 _NAMED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 """Of these every container has to say how much, where a quota counts them."""
-_NATIVE = ("cpu", "memory", "ephemeral-storage")
 POD_COUNTS = ("pods", "count/pods")
 NOTHING = Fraction(0)
 
@@ -28,11 +28,11 @@ def usage_of(spec: core.PodSpec) -> Usage:
     """What a pod counts as. A limit without a request counts as the request."""
     found: Usage = dict.fromkeys(POD_COUNTS, Fraction(1))
     for name, amount in _exact(core.pod_requests(spec)).items():
-        if name in _NATIVE or name.startswith("hugepages-"):
+        if name in STANDARD or name.startswith("hugepages-"):
             found[name] = amount
         found[f"requests.{name}"] = amount
     for name, amount in _exact(core.pod_requests(only(spec, "limits"))).items():
-        if name in _NATIVE:
+        if name in STANDARD:
             found[f"limits.{name}"] = amount
     return found
 
@@ -97,7 +97,7 @@ def field_of(spec: core.PodSpec, name: str) -> str:
 
     index = max(range(len(spec.containers)), key=lambda i: (amount(i), -i))
     resources = spec.containers[index].resources
-    if resource not in getattr(resources, part) or resource not in (*_NATIVE, *resources.requests):
+    if resource not in getattr(resources, part) or resource not in (*STANDARD, *resources.requests):
         part = "limits" if resource in resources.limits else "requests"
     return f"containers[{index}].resources.{part}.{resource}"
 

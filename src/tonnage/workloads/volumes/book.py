@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from tonnage.facts import provisioners
+from tonnage.facts.labels import STORAGE_CLASS
 from tonnage.fleet.volumes import NO_VOLUMES, Reach, VolumeNeed
 from tonnage.objects import core
-from tonnage.objects.base import KubeObject, ObjectMeta
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta
 from tonnage.objects.storage import (
     NO_PROVISIONER,
     WAIT_FOR_CONSUMER,
@@ -35,11 +36,8 @@ NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 ONE_POD = "ReadWriteOncePod"
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-"""Of a claim: its class, before its field."""
 _UNBOUND = ("Pending", "Lost")
 """Phases of claims that nothing is bound to, whatever volume they name."""
-DEFAULT = "default"
 
 
 class Volumes:
@@ -69,7 +67,7 @@ class Volumes:
         """Note an object; whether it is one that counts here."""
         match one:
             case PersistentVolumeClaim():
-                self.claims[one.namespace or DEFAULT, one.name] = one
+                self.claims[one.namespace or DEFAULT_NAMESPACE, one.name] = one
             case PersistentVolume():
                 self.volumes[one.name] = one
             case StorageClass():
@@ -86,7 +84,7 @@ class Volumes:
         """The object is gone."""
         match one:
             case PersistentVolumeClaim():
-                self.claims.pop((one.namespace or DEFAULT, one.name), None)
+                self.claims.pop((one.namespace or DEFAULT_NAMESPACE, one.name), None)
             case PersistentVolume():
                 self.volumes.pop(one.name, None)
             case StorageClass():
@@ -99,7 +97,7 @@ class Volumes:
     def class_of(self, claim: PersistentVolumeClaim) -> str:
         """The name of the claim's class: the default where it names none (:func:`default_class`); empty for none, which
         is another thing."""
-        written = claim.metadata.annotations.get(CLASS_ANNOTATION, claim.spec.storage_class_name)
+        written = claim.metadata.annotations.get(STORAGE_CLASS, claim.spec.storage_class_name)
         if written is not None:
             return written
         default = default_class(self.classes.values())
@@ -288,7 +286,7 @@ class Volumes:
         class_ = self.storage_class(self.class_of(claim))
         if class_ is not None and class_.volume_binding_mode == WAIT_FOR_CONSUMER and not name:
             return None
-        return self._settled().get((claim.namespace or DEFAULT, claim.name))
+        return self._settled().get((claim.namespace or DEFAULT_NAMESPACE, claim.name))
 
     def bind(self, namespace: str, pod: str, volumes: Iterable[Mapping[str, Any]], node: Mapping[str, str]) -> bool:
         """A pod with these volumes stands on a node with these labels: claims that waited for that are bound now, to a
@@ -329,7 +327,7 @@ class Volumes:
             storage_class_name=name,
             node_affinity=affinity,
         )
-        metadata = ObjectMeta(name=f"pvc-{claim.namespace or DEFAULT}-{claim.name}")
+        metadata = ObjectMeta(name=f"pvc-{claim.namespace or DEFAULT_NAMESPACE}-{claim.name}")
         return PersistentVolume(api_version="v1", kind="PersistentVolume", metadata=metadata, spec=spec)
 
     def _settled(self) -> dict[tuple[str, str], PersistentVolume]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from tonnage.fleet.rows import HOSTNAME
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet.volumes import Reach
 from tonnage.objects import core, selectors
 from tonnage.objects.storage import PersistentVolume

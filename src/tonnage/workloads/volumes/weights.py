@@ -9,13 +9,13 @@ from typing import Any
 from tonnage.facts import provisioners, storage
 from tonnage.objects.needs import ContainerNeeds, Volume
 from tonnage.objects.storage import StorageClass
+from tonnage.units import MIB
 from tonnage.workloads.volumes.book import Volumes
 
 HOMES = ("HF_HUB_CACHE", "HF_HOME", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "XDG_CACHE_HOME")
 """Variables that say where Hugging Face's libraries keep weights, the first that is set counts."""
 HOME = "/root/.cache/huggingface"
 """Where they keep them else, in vLLM's image."""
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ function decisionLog(run) {
   target.setAttribute("list", "targets");
   parent.replaceChildren(
     el("div.chips", { role: "group", "aria-label": "Kinds of decision" }, [...chips.values()]),
-    el("div.filters", { role: "search" }, searchField("Search decisions", "q", apply),
+    el("div.filters", { role: "search", "aria-label": "Decisions" }, searchField("Search decisions", "q", apply),
       selectField("All loops", "loop", loops, apply), target, targets, count));
   const list = new WindowedList(parent, { label: "Decisions", cls: "decision-line", line: decisionLine, detail: decisionDetail });
   apply();
@@ -111,7 +111,7 @@ function eventLog(run) {
     count.textContent = `${fmt.count(shown.length)} of ${plural(run.events.length, "event")}`;
     list.show(shown);
   };
-  parent.replaceChildren(el("div.filters", { role: "search" }, searchField("Search events", "events", apply),
+  parent.replaceChildren(el("div.filters", { role: "search", "aria-label": "Events" }, searchField("Search events", "events", apply),
     selectField("All types", "type", unique(run.events.map((record) => record.type)), apply), count));
   const list = new WindowedList(parent, { label: "Events", cls: "event-line", line: eventLine, detail: eventDetail });
   apply();

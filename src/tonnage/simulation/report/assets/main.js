@@ -7,7 +7,7 @@ let shared = []; // charts of the comparison, which stay
 
 const SECTIONS = [
   ["compare", "Comparison"], ["summary", "Summary"], ["training", "Training"], ["replicas", "Replicas"], ["latency", "Latency"], ["requests", "Requests"],
-  ["fleet", "Fleet"], ["cost", "Cost"], ["findings", "Findings"], ["decisions", "Decisions"], ["events", "Events"],
+  ["fleet", "Fleet"], ["pods", "Pods"], ["cost", "Cost"], ["findings", "Findings"], ["decisions", "Decisions"], ["events", "Events"],
 ];
 
 function showRun(index) {
@@ -26,6 +26,7 @@ function showRun(index) {
   latencyCharts(run);
   requestCharts(run);
   const heat = heatMap(run);
+  podTimeline(run);
   costs(run);
   findings(run);
   parts.push(heat, decisionLog(run), eventLog(run));

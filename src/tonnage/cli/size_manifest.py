@@ -1,0 +1,110 @@
+"""`tonnage size MANIFEST`: the model and the engine's settings as a Deployment, or another workload, has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from tonnage.cli.cluster import STDIN
+from tonnage.cli.cluster import given as files_of
+from tonnage.errors import InputError
+from tonnage.facts.labels import GPU_PRODUCT
+
+if TYPE_CHECKING:
+    from tonnage.facts.models import ModelShape
+    from tonnage.inference.servers import UnknownModel
+    from tonnage.inference.vllm_args import VllmArgs
+    from tonnage.objects import core
+    from tonnage.objects.load import Manifest
+
+_SUFFIXES = (".yaml", ".yml")
+_EAGER = "--enforce-eager"
+
+
+def is_manifest(model: str) -> bool:
+    """Whether MODEL names manifests: a YAML file, a folder that has no config.json, or standard input."""
+    path = Path(model)
+    if path == STDIN or model.endswith(_SUFFIXES):
+        return True
+    return path.is_dir() and not (path / "config.json").exists()
+
+
+def fill(model: str, workload: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[str, ...]]:
+    """The model that the manifests serve, and what is taken from them: options that are not on the command line are set
+    in ``given`` as the workload has them. Raises InputError where there is no such workload, or more than one."""
+    from tonnage.facts.models import ModelShape
+    from tonnage.objects import load
+
+    manifest = load.read(files_of([Path(model)]))
+    found = list(_engines(manifest))
+    wanted = [one for one in found if workload in (None, one[0], one[0].partition("/")[2], one[0].rpartition("/")[2])]
+    names = ", ".join(dict.fromkeys(name for name, *_ in found))
+    if not wanted:
+        hint = f"there are {names}" if found else "expected a workload that runs vLLM, SGLang or TensorRT-LLM"
+        raise InputError.at(f"no engine{f' of {workload}' if workload else ''}", file=model, hint=hint)
+    if len({name for name, *_ in wanted}) > 1:
+        raise InputError.at(f"several workloads have engines: {names}", file=model, hint="name one with --workload")
+    name, args, known, spec, eager = wanted[0]
+    if not isinstance(known, ModelShape):
+        hint = known.hint if known is not None else "name the model with --model"
+        raise InputError.at(known.message if known is not None else f"{name} names no model", file=model, hint=hint)
+    taken = [f"{option} {value}" for option, value in _set(args, spec, eager, given)]
+    return known, (f"{name}: {', '.join((known.name, *taken))}",)
+
+
+def _engines(
+    manifest: Manifest,
+) -> Iterator[tuple[str, VllmArgs, ModelShape | UnknownModel | None, core.PodSpec, bool]]:
+    """(kind/name, settings, model, pod, without CUDA graphs) of each workload with an engine."""
+    from tonnage.inference import servers
+    from tonnage.inference.servers import other_servers
+    from tonnage.objects.templates import templates
+
+    for one in manifest.objects:
+        for template in templates(one):
+            name = f"{one.kind}/{one.metadata.name}"
+            vllm = servers.find(template.spec, manifest.models)
+            if vllm is not None:
+                eager = any(word.text == _EAGER for word in vllm.words)
+                yield name, vllm.args, vllm.known, template.spec, eager
+                continue
+            other = other_servers.find(template.spec, manifest.models)
+            if other is not None:
+                yield name, other.line.args, other.known, template.spec, False
+
+
+def _set(args: VllmArgs, spec: core.PodSpec, eager: bool, given: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """Set what the command line leaves open, and say what."""
+    from tonnage.facts import gpus
+    from tonnage.inference.memory import kinds
+
+    product = spec.node_selector.get(GPU_PRODUCT, "")
+    gpu = ""
+    if product:
+        try:
+            gpu = gpus.get(product).name
+        except InputError:
+            gpu = ""  # a label of a GPU without facts: all of EC2's are tried, as without one
+    context = click.get_current_context()
+    pp = args.pipeline_parallel_size
+    values = (
+        ("system", "--system", args.engine if args.engine != kinds.VLLM else None),
+        ("tensor_parallel", "--tensor-parallel", args.tensor_parallel_size),
+        ("pipeline_parallel", "--pipeline-parallel", pp if pp > 1 else None),
+        ("context", "--context", args.max_model_len if (args.max_model_len or 0) > 0 else None),
+        ("utilization", "--utilization", args.gpu_memory_utilization),
+        ("max_num_seqs", "--max-num-seqs", args.max_num_seqs),
+        ("max_num_batched_tokens", "--max-num-batched-tokens", args.max_num_batched_tokens),
+        ("precision", "--precision", args.quantization),
+        ("kv_precision", "--kv-precision", args.kv_cache_dtype if args.kv_cache_dtype.startswith("fp8") else None),
+        ("enforce_eager", "--enforce-eager", eager or None),
+        ("gpu_names", "--gpu", (gpu,) if gpu else None),
+    )  # fmt: skip
+    for field, option, value in values:
+        if value is not None and context.get_parameter_source(field) is not ParameterSource.COMMANDLINE:
+            given[field] = value
+            yield option, value[0] if isinstance(value, tuple) else "" if value is True else value

@@ -1,0 +1,1 @@
+"""Dynamic resource allocation: which devices a claim gets on a node."""

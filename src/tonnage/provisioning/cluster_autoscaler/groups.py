@@ -1,0 +1,142 @@
+"""Node groups as a scale-up sees them: what a machine of each is like, where it may come, and how many may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tonnage.decisions import Launch, Reason, Ref
+from tonnage.objects import karpenter
+from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue, OfferingKey
+from tonnage.provisioning.devices import coming, cut_by
+from tonnage.provisioning.node_groups import labels_of_machine
+from tonnage.provisioning.nodeclass import storage_key
+from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.pods import ExistingNode
+from tonnage.provisioning.template import compile_pool, pool_requirements
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """``node``: one machine before any pod is on it; ``launch``: what is asked for it, name and zone aside.
+
+    ``zones``: where machines come, with the price in micro-USD an hour, those out of stock left out; ``declared``:
+    labels of its nodes beside those that kubelet and cloud give. ``room``: machines that it may still grow by;
+    ``held``: why it grows by none; ``size``: machines that it has, those on their way among them."""
+
+    name: str
+    node: ExistingNode
+    launch: Launch
+    zones: dict[str, int]
+    declared: dict[str, str]
+    room: int
+    held: str = ""
+    size: int = 0
+
+    def is_similar(self, other: Group) -> bool:
+        """Whether machines of both are alike but for zone and name of the group (processors/nodegroupset)."""
+        return (
+            self.launch.allocatable == other.launch.allocatable
+            and self.launch.capacity == other.launch.capacity
+            and _telling(self.node.labels) == _telling(other.node.labels)
+        )
+
+
+def group_of(
+    pool: karpenter.NodePool, nodes: Sequence[ExistingNode], catalogue: Catalogue, settings: PlanSettings
+) -> Group:
+    """The group that the NodePool stands for (:mod:`~tonnage.provisioning.group_pools`), with the ``nodes`` that there
+    are and are on their way.
+
+    Its machine is taken to come in the first zone of the group, whichever that will be (cloudprovider/aws
+    aws_manager.go)."""
+    spec = pool.spec.template.spec
+    storage = settings.node_classes.get(storage_key(pool))
+    template = compile_pool(pool, catalogue, settings.daemon_sets, storage, settings.configurations)
+    requirements = pool_requirements(pool)
+    (instance_type,) = requirements[labels.INSTANCE_TYPE].values
+    (capacity_type,) = requirements[labels.CAPACITY_TYPE].values
+    index = catalogue.index(instance_type)
+    prices = {
+        zone: int(catalogue.prices[row, index])
+        for row, (zone, kind) in enumerate(catalogue.pairs)
+        if kind == capacity_type and catalogue.prices[row, index] != NO_OFFER
+    }
+    listed = [zone for one in spec.requirements if one.key == labels.ZONE for zone in one.values]
+    zones = [zone for zone in listed or sorted(prices) if zone in prices]
+    stocked = {
+        zone: prices[zone]
+        for zone in zones
+        if OfferingKey(instance_type, zone, capacity_type) not in settings.unavailable
+    }
+    first, declared = next(iter(zones), ""), dict(pool.spec.template.metadata.labels)
+    launch = Launch(
+        claim=Ref("NodeClaim", pool.name),
+        node_pool=pool.name,
+        instance_type=instance_type,
+        zone=first,
+        capacity_type=capacity_type,
+        price_micro_usd_per_hour=min(stocked.values(), default=0),
+        reason=Reason("asked of the node group"),
+        labels=labels_of_machine(instance_type, first, declared),
+        allocatable=_without_nodes(template.allocatable(index, catalogue)),
+        daemons=_without_nodes(catalogue.as_map(template.daemons[index])),
+        capacity=catalogue.as_map(template.capacity[index]),
+        taints=template.taints,
+        startup_taints=template.startup_taints,
+    )
+    counted = sum(one.capacity.get(NODES, 0) for one in nodes if one.node_pool == pool.name and not one.deleted)
+    most = template.limits.get(NODES, counted)
+    held = "" if counted < most else f"is at its maximum of {most}"
+    if not held and not stocked:
+        held = f"has just failed to make {instance_type} ({capacity_type})"
+    room = max(0, most - counted)
+    return Group(pool.name, machine_of(launch, settings), launch, stocked, declared, room, held, counted)
+
+
+def machine_of(launch: Launch, settings: PlanSettings, *, parts: bool = False) -> ExistingNode:
+    """The node that a launch becomes, before any pod is on it. ``parts``: pods ask for parts of its devices."""
+    configurations, devices = settings.configurations, None
+    if parts or cut_by(launch.labels, configurations):
+        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons, configurations)
+    return ExistingNode(
+        ref=Ref("Node", launch.claim.name),
+        labels={**launch.labels, labels.HOSTNAME: launch.claim.name},
+        free={name: amount - launch.daemons.get(name, 0) for name, amount in launch.allocatable.items()},
+        taints=launch.taints,
+        startup_taints=launch.startup_taints,
+        initialized=False,
+        node_pool=launch.node_pool,
+        capacity=launch.capacity,
+        devices=devices,
+    )
+
+
+def renamed(node: ExistingNode, name: str) -> ExistingNode:
+    """Another machine like this one, of this name."""
+    return msgspec.structs.replace(
+        node,
+        ref=Ref("Node", name),
+        labels={**node.labels, labels.HOSTNAME: name},
+        devices=node.devices and node.devices.copy(),
+    )
+
+
+_TELLS_GROUPS = frozenset(
+    {
+        *(labels.HOSTNAME, labels.ZONE, "topology.ebs.csi.aws.com/zone", "topology.k8s.aws/zone-id"),
+        *("alpha.eksctl.io/nodegroup-name", "eks.amazonaws.com/nodegroup", "k8s.amazonaws.com/eniConfig", "lifecycle"),
+    }
+)
+"""Labels in which similar groups may differ (BasicIgnoredLabels and those of AWS)."""
+
+
+def _telling(own: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in own.items() if key not in _TELLS_GROUPS}
+
+
+def _without_nodes(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if name != NODES}

@@ -1,0 +1,244 @@
+"""Profiles and backtests from a Prometheus that has scraped a simulated run: what went in comes out again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import measured_runs
+import numpy as np
+import pytest
+import real_prometheus
+from measured_runs import SERVICE, SGLANG, TENSORRT_LLM, VLLM
+
+from tonnage.cli import main
+from tonnage.errors import InputError
+from tonnage.live.prometheus import Prometheus
+from tonnage.metrics.store import Series
+from tonnage.simulation import run, scenario
+from tonnage.simulation.backtest import Backtest, MeasuredSide, backtest
+from tonnage.simulation.backtest_plot import svg
+from tonnage.simulation.run import SetUp
+from tonnage.traffic import counted, measured, readings
+from tonnage.traffic.buckets import Buckets, of_cumulative
+from tonnage.traffic.profile import PROMPT_LEVELS, ProfileSource, TrafficProfile
+from tonnage.traffic.profile_file import read_profile
+from tonnage.traffic.readings import ScrapedService, Stored
+from tonnage.units import NS_PER_S
+
+START_S, MINUTES = 1_700_000_000, 10
+END_NS = MINUTES * 60 * NS_PER_S
+SOURCE = ProfileSource("measured")
+ENGINES = {"vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT_LLM}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SetUp:
+    return measured_runs.played(measured_runs.write(tmp_path_factory.mktemp("vllm") / "run"))
+
+
+def fitted(made: SetUp, **wanted: float) -> tuple[ScrapedService, TrafficProfile]:
+    stored = Stored(made.cluster.records.store)
+    served = readings.find_served(stored, SERVICE, 0, END_NS)
+    asked = measured.Wanted(0, END_NS, **wanted)  # type: ignore[arg-type]
+    return served, measured.fit_measured(stored, served, SOURCE, asked)
+
+
+def edges_about(value: float) -> tuple[float, float]:
+    """The bucket of vLLM's 1, 2, 5 edges that holds a value."""
+    edges = [digit * 10**power for power in range(6) for digit in (1, 2, 5)]
+    above = next(edge for edge in edges if edge >= value)
+    return max((edge for edge in edges if edge < value), default=0), above
+
+
+# ---- a real Prometheus ----
+
+
+@pytest.fixture(scope="module")
+def server(made: SetUp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    text = measured_runs.openmetrics(made.cluster.records.store, START_S)
+    with real_prometheus.holding(text, tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.mark.usefixtures("server")
+class TestRealPrometheus:
+    pytestmark = real_prometheus.MARKS
+
+    def times(self, url: str) -> list[str]:
+        return ["--prometheus", url, "--start", str(START_S), "--end", str(START_S + 60 * MINUTES)]
+
+    def test_a_profile_gives_back_arrivals_and_lengths(
+        self, server: str, made: SetUp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "chat.yaml"
+        more = ["--service", SERVICE, "--ttft", "1s", "--tpot", "50ms", "-o", str(out)]
+        assert command("trace", "fit", *self.times(server), *more) == 0
+        profile, arrivals = read_profile(out), made.cluster.services[0].requests.arrivals
+        assert sum(profile.arrivals) == pytest.approx(len(arrivals), rel=0.03)
+        minutes = np.bincount(arrivals.arrival_ns // (60 * NS_PER_S), minlength=MINUTES)
+        assert profile.arrivals == pytest.approx(minutes.tolist(), rel=0.15, abs=8)  # scrapes are 15 s apart
+        for level, found in zip(PROMPT_LEVELS[1:-1], profile.lengths.prompt_tokens[1:-1], strict=True):
+            low, high = edges_about(float(np.quantile(arrivals.prompt, level, method="inverted_cdf")))
+            assert low <= found <= high, level
+        said = capsys.readouterr().out
+        assert "TTFT within 1000 ms: 100.0% of the requests" in said and "assumed:\n  arrivals are what" in said
+
+    def test_a_run_compared_with_itself_shows_no_difference(
+        self, server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder, plot = measured_runs.write(tmp_path / "again"), tmp_path / "plot.svg"
+        more = ["--traffic", "scenario", "-o", "json", "--plot", str(plot)]
+        assert command("backtest", str(folder), *self.times(server), *more) == 0
+        (service,) = json.loads(capsys.readouterr().out)["services"]
+        assert service["name"] == SERVICE and len(service["curves"]) == 6
+        for curve in service["curves"]:
+            assert curve["simulated"] == pytest.approx(curve["measured"], rel=1e-9), curve["name"]
+            assert sum(one is not None for one in curve["measured"]) >= MINUTES - 1
+        assert plot.read_text().count("<polyline") == 10  # replicas, two quantiles of TTFT and TPOT; both worlds
+
+    def test_another_run_differs(self, server: str, tmp_path: Path) -> None:
+        folder = measured_runs.write(tmp_path / "other", rate=0.5)
+        with Prometheus(server) as asked:
+            start_ns = START_S * NS_PER_S
+            served = readings.find_served(asked, SERVICE, start_ns, start_ns + END_NS)
+            held = MeasuredSide(asked, [served], start_ns, start_ns + END_NS, dialect=real_prometheus.dialect())
+            found = backtest(scenario.load(folder), "fixed", held)
+        finished = next(one for one in found.services[0].curves if one.name == "requests finished")
+        assert finished.difference == pytest.approx(0.5, abs=0.15)
+
+    def test_a_service_that_is_not_there_is_said_with_those_that_are(
+        self, server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = str(tmp_path / "x.yaml")
+        assert command("trace", "fit", *self.times(server), "--service", "serving/talk", "-o", out) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: --service: no vLLM") and "there are serving/chat" in said
+        assert not Path(out).exists()
+
+
+# ---- what the scrapes of every kind of engine give ----
+
+
+@pytest.mark.parametrize(
+    ("engine", "balancing"), [("vllm", "random"), ("sglang", "random"), ("tensorrt-llm", "least-requests")]
+)
+def test_arrivals_are_counted_at_the_gateway_or_by_the_engines(engine: str, balancing: str, tmp_path: Path) -> None:
+    run_of = measured_runs.played(measured_runs.write(tmp_path / "run", ENGINES[engine], balancing=balancing))
+    served, profile = fitted(run_of)
+    asked = run_of.cluster.services[0].requests.arrivals
+    assert served.engine.engine == engine
+    assert bool(served.gateway) == (balancing == "least-requests")
+    assert profile.mean_rate == pytest.approx(len(asked) / (60 * MINUTES), rel=0.03)
+    drawn = np.interp(np.linspace(0, 1, 1001), profile.lengths.prompt_levels, profile.lengths.prompt_tokens)
+    assert drawn.mean() == pytest.approx(asked.prompt.mean(), rel=0.08)
+    told = any("exponentially" in text for text in profile.source.assumed)
+    assert told == (engine == "tensorrt-llm")
+
+
+def test_what_prefix_caches_found_is_a_prefix_of_all_prompts(tmp_path: Path) -> None:
+    prefixes = ", prefixes: {systemPrompts: 1, systemTokens: 512}"
+    run_of = measured_runs.played(measured_runs.write(tmp_path / "run", prefixes=prefixes))
+    _, profile = fitted(run_of)
+    assert profile.measured is not None and profile.measured.found_in_cache is not None
+    assert profile.shared_prefix == pytest.approx(512, abs=48)
+    again = run.set_up(
+        scenario.load(measured_runs.write(tmp_path / "again")), "fixed", run.Options(profiles={SERVICE: profile})
+    )
+    run.play(again, engines=True)
+    _, second = fitted(again)
+    assert second.measured is not None
+    assert second.measured.found_in_cache == pytest.approx(profile.measured.found_in_cache, abs=0.02)
+
+
+@pytest.mark.parametrize("share", [(0.9, 1.0), (0.4, 0.7)])
+def test_the_share_that_met_the_slo_is_within_what_the_buckets_say(made: SetUp, share: tuple[float, float]) -> None:
+    requests = made.cluster.services[0].requests
+    ttft = sorted(
+        (first - at) / NS_PER_S
+        for first, at in zip(requests.first_ns, requests.arrivals.arrival_ns.tolist(), strict=True)
+        if first
+    )
+    target = ttft[int(len(ttft) * sum(share) / 2)]
+    _, profile = fitted(made, ttft_s=target, tpot_s=0.05)
+    assert profile.measured is not None and profile.measured.ttft_met is not None
+    least, most = profile.measured.ttft_met
+    assert least <= sum(one <= target for one in ttft) / len(ttft) <= most
+    assert profile.measured.both_met is not None and profile.measured.both_met[1] <= most
+
+
+# ---- counters and buckets ----
+
+
+def series(*points: tuple[int, float]) -> Series:
+    made_of = Series({})
+    for t, value in points:
+        made_of.append(t, value)
+    return made_of
+
+
+@pytest.mark.parametrize(
+    ("counters", "grown"),
+    [
+        ([series((0, 5.0), (10, 15.0), (20, 25.0))], [0, 10, 20]),
+        ([series((0, 5.0), (10, 15.0), (20, 3.0))], [0, 10, 13]),  # the process has restarted
+        ([series((0, 0.0), (10, 4.0), (20, 8.0)), series((10, 6.0), (20, 7.0))], [0, 10, 15]),  # a pod that came later
+        ([series((0, 2.0), (10, 4.0)), series((0, 0.0), (10, 1.0), (20, 2.0))], [0, 3, 4]),  # one that went
+    ],
+)
+def test_counters_grow(counters: list[Series], grown: list[float]) -> None:
+    assert counted.growth(counters, [0, 10, 20], 0).tolist() == grown
+
+
+def test_what_was_in_flight_at_a_pod_that_is_gone_had_come() -> None:
+    gauges = [series((0, 3.0), (10, 8.0)), series((0, 1.0), (10, 0.0), (20, 4.0))]
+    assert counted.change(gauges, [0, 10, 20], 0).tolist() == [0, 4, 8]
+
+
+def test_quantiles_have_the_mean_that_was_counted() -> None:
+    buckets = Buckets((1, 2, 5, 10, 20), (10, 20, 40, 30), 100 * 8.0)
+    levels = np.linspace(0, 1, 20_001)
+    values = buckets.quantiles(levels.tolist())
+    assert values.mean() == pytest.approx(8.0, rel=1e-3) and (np.diff(values) >= 0).all()
+    assert buckets.quantiles([0.0, 0.1, 0.3, 0.7, 1.0]).tolist() == pytest.approx([1, 2, 5, 10, 20])
+
+
+@pytest.mark.parametrize(("limit", "share"), [(2, (0.1, 0.1)), (3, (0.1, 0.3)), (0.5, (0.0, 0.0)), (99, (1.0, 1.0))])
+def test_shares_differ_within_the_bucket_of_the_limit(limit: float, share: tuple[float, float]) -> None:
+    assert Buckets((1, 2, 5, 10, 20), (10, 20, 40, 30)).share_within(limit) == pytest.approx(share)
+
+
+def test_what_lies_beyond_the_last_edge_ends_where_nothing_is_longer() -> None:
+    found = of_cumulative({1.0: 0, 2.0: 4, 5.0: 3, math.inf: 10}, None, lowest=0, beyond=8)
+    assert found == Buckets((0, 1.0, 2.0, 5.0, 8), (0, 4, 0, 6), None)
+    assert of_cumulative({1.0: 0, math.inf: 0}, None, lowest=0, beyond=8) is None
+
+
+def test_nothing_counted_is_refused(made: SetUp) -> None:
+    stored = Stored(made.cluster.records.store)
+    with pytest.raises(InputError, match="there are serving/chat"):
+        readings.find_served(stored, "serving/other", 0, END_NS)
+    served = readings.find_served(stored, SERVICE, 0, END_NS)
+    with pytest.raises(InputError, match="expected at least 60 s"):
+        measured.fit_measured(stored, served, SOURCE, measured.Wanted(0, 30 * NS_PER_S))
+
+
+def test_a_backtest_plays_the_measured_traffic_after_a_lead(made: SetUp, tmp_path: Path) -> None:
+    served, profile = fitted(made)
+    stored = Stored(made.cluster.records.store)
+    held = MeasuredSide(stored, [served], 0, END_NS, profiles={SERVICE: profile}, lead_ns=90 * NS_PER_S)
+    found: Backtest = backtest(scenario.load(measured_runs.write(tmp_path / "run", rate=7)), "fixed", held)
+    finished = next(one for one in found.services[0].curves if one.name == "requests finished")
+    measured_mean, simulated_mean = finished.means
+    assert measured_mean == pytest.approx(simulated_mean, rel=0.1)  # and not seven times as many
+    assert finished.simulated[0] == pytest.approx(profile.arrivals[0] / 60, rel=0.5)  # it ran before
+    assert svg(found) == svg(found)
