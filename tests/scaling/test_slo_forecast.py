@@ -26,8 +26,10 @@ def _counts(*rates: float) -> Counts:
     return counts
 
 
-def _ahead(rates: list[float], horizon_s: float = 60, z: float = 0.0) -> tuple[float, float, float]:
-    found = forecast(_counts(*rates), round(horizon_s * NS_PER_S), z)
+def _ahead(
+    rates: list[float], horizon_s: float = 60, z: float = 0.0, *, far: bool = False
+) -> tuple[float, float, float]:
+    found = forecast(_counts(*rates), round(horizon_s * NS_PER_S), z, far=far)
     assert found is not None
     return found.level, found.slope, found.upper
 
@@ -60,12 +62,12 @@ def test_a_rise_is_extended_to_the_horizon(horizon_s: float) -> None:
 
 
 def test_a_rise_is_extended_no_further_than_it_has_lasted() -> None:
-    assert _ahead([*LOW, 20.0, 20.0], 30) == _ahead([*LOW, 20.0, 20.0], 300)
+    assert _ahead([*LOW, 20.0, 20.0], 30) == _ahead([*LOW, 20.0, 20.0], 1000)
 
 
 def test_where_help_is_far_a_burst_of_half_a_minute_is_no_level_yet() -> None:
     burst = [*[2.0] * 24, 20.0, 20.0]
-    near, far = _ahead(burst, 300), _ahead(burst, 900)
+    near, far = _ahead(burst, 300, far=True), _ahead(burst, 900, far=True)
     assert near[0] == 20 and far[0] < 10, "the last 90 s, of which 60 s are as before"
 
 
@@ -86,7 +88,7 @@ LONG = 20 * 60 // TICK_S
 )
 def test_with_twenty_minutes_of_history(rates: list[float], level: float, upper: float) -> None:
     """A line along all of it where one fits; what came in the last five minutes is served in any case."""
-    found = _ahead(rates, 600)
+    found = _ahead(rates, 600, far=True)
     assert (found[0], found[2]) == pytest.approx((level, upper), abs=0.05)
 
 
@@ -97,7 +99,7 @@ def test_what_scatters_more_than_chance_is_found_to(scatter: int) -> None:
     found = []
     for _ in range(200):
         rates = [float(n) * scatter / TICK_S for n in rng.poisson(30 / scatter, LONG)]
-        one = forecast(_counts(*rates), MINUTE_NS, 1.0)
+        one = forecast(_counts(*rates), MINUTE_NS, 1.0, far=True)
         assert one is not None
         found.append(one.scatter)
     assert np.mean(found) == pytest.approx(scatter, rel=0.3)
@@ -108,7 +110,7 @@ def test_steady_traffic_of_bursts_is_rarely_taken_for_anything_else() -> None:
     levels = []
     for _ in range(300):
         rates = [float(n) * 3 / TICK_S for n in rng.poisson(10, LONG)]
-        levels.append(_ahead(rates, 600)[0])
+        levels.append(_ahead(rates, 600, far=True)[0])
     assert np.mean(levels) == pytest.approx(2, rel=0.05) and np.quantile(levels, 0.95) < 2.6
 
 

@@ -15,6 +15,7 @@ from deep_seeds import examples
 from tonnage.decisions import Scale
 from tonnage.scaling import slo
 from tonnage.scheduling.seats import Seats
+from tonnage.units import NS_PER_S
 
 KEPT8 = ["kept-1"] * 8
 TEN_MINUTES = 600 // TICK_S
@@ -43,11 +44,11 @@ def test_replicas_follow_the_upper_estimate_of_demand(rate: float, replicas: int
 
 
 def test_the_reason_carries_the_numbers_and_the_alternatives() -> None:
-    decision = Loop(_four()).tick(6.0, 65, ticks=9)[A]
+    decision = Loop(_four()).tick(6.0, 45, ticks=9)[A]
     evidence = dict(decision.reason.evidence)
     assert evidence["arrivals_per_s"] == 6.0 and evidence["capacity_per_replica"] == 1.0
-    assert evidence["backlog"] == 25.0 and evidence["horizon_s"] == 60.0
-    assert evidence["needed"] == decision.replicas == 8, "6.37 for the demand, 25 + (6 - 4) * 60 requests / 180 s more"
+    assert evidence["backlog"] == 5.0 and evidence["horizon_s"] == 60.0
+    assert evidence["needed"] == decision.replicas == 8, "6.37 for the demand, 5 + (6 - 4) * 60 requests / 180 s more"
     assert evidence["others_wait"] is False, "the four find no free GPU, but they are its own"
     assert [a.name for a in decision.reason.alternatives] == ["hold", "the need of this tick alone"]
     assert decision.current == 4 and decision.remove == ()
@@ -58,21 +59,13 @@ def test_a_backlog_asks_for_more() -> None:
     assert needs == [5, 5, 7, 8], "4.09 for the demand, and (in flight - 40) / 180 more"
 
 
-def test_a_backlog_asks_for_no_more_than_as_many_again_as_are_behind() -> None:
-    """A request stays with the replica that got it: more replicas only take what the ones behind cannot."""
-    assert _to(Loop(_four()).tick(0.0, 2000, ticks=9)) == 5, "a fraction for what may come, and the four"
-
-
-@pytest.mark.parametrize(("in_flight", "backlog"), [(58, 0.0), (60, 20.0)])
-def test_what_chance_adds_to_the_requests_in_flight_is_no_backlog(in_flight: float, backlog: float) -> None:
-    """Forty are usual: three standard deviations of it are 19."""
-    decision = Loop(_four()).tick(6.0, in_flight, ticks=9)[A]
-    assert dict(decision.reason.evidence)["backlog"] == backlog
+def test_a_backlog_that_nothing_follows_is_still_worked_off() -> None:
+    assert _to(Loop(_four()).tick(0.0, 2000, ticks=9)) == 10
 
 
 def test_what_arrives_until_help_comes_is_part_of_the_backlog() -> None:
-    quick = Loop(_four()).tick(6.0, 80, cold_starts_s=[10], ticks=9)
-    slow = Loop(_four()).tick(6.0, 80, cold_starts_s=[400], ticks=9)
+    quick = Loop(_four()).tick(6.0, 41, cold_starts_s=[10], ticks=9)
+    slow = Loop(_four()).tick(6.0, 41, cold_starts_s=[400], ticks=9)
     assert (_to(slow) or 0) > (_to(quick) or 0)
 
 
@@ -90,10 +83,47 @@ def test_the_horizon_is_the_measured_cold_start(cold_starts_s: list[float], hori
     assert dict(decision.reason.evidence)["horizon_s"] == horizon_s
 
 
-@pytest.mark.parametrize(("free", "horizon_s"), [(5, 60.0), (4, 700.0)])
-def test_where_no_node_has_room_the_horizon_is_that_of_a_new_node(free: int, horizon_s: float) -> None:
-    loop = Loop(_four(gpus=free), target(new_node_ns=700 * 10**9))
-    assert dict(loop.tick(9.0, ticks=9)[A].reason.evidence)["horizon_s"] == horizon_s
+def test_pods_that_are_not_ready_are_ordered_but_no_capacity() -> None:
+    loop = Loop(_four(gpus=8).pods(A, *KEPT8[:4], ready=False))
+    assert loop.tick(7.0, ticks=9) == {}, "the four that start are enough: no more are ordered"
+    assert _to(loop.tick(7.0, 60)) == 9, "they hold none of the requests in flight"
+
+
+FAR = target(new_node_ns=700 * NS_PER_S)
+"""Where every replica more needs a new node."""
+
+
+def test_where_every_replica_needs_a_new_node_the_horizon_is_at_least_that() -> None:
+    for cold_s, horizon_s in (([], 700.0), ([100], 700.0), ([900], 900.0)):
+        decision = Loop(_four(), FAR).tick(9.0, cold_starts_s=cold_s, ticks=9)[A]
+        assert dict(decision.reason.evidence)["horizon_s"] == horizon_s
+
+
+def test_far_a_backlog_asks_for_no_more_than_as_many_again_as_are_behind() -> None:
+    """A request stays with the replica that got it: more replicas only take what the ones behind cannot."""
+    assert _to(Loop(_four(), FAR).tick(0.0, 2000, ticks=9)) == 5, "a fraction for what may come, and the four"
+
+
+@pytest.mark.parametrize(("in_flight", "backlog"), [(58, 0.0), (60, 20.0)])
+def test_far_what_chance_adds_to_the_requests_in_flight_is_no_backlog(in_flight: float, backlog: float) -> None:
+    """Forty are usual: three standard deviations of it are 19."""
+    decision = Loop(_four(), FAR).tick(6.0, in_flight, ticks=9)[A]
+    assert dict(decision.reason.evidence)["backlog"] == backlog
+
+
+def test_far_what_has_not_started_is_given_up_when_its_need_has_passed() -> None:
+    loop = Loop(Cluster(gpus=4).pods(A, *KEPT8[:4], "", ""), FAR)
+    loop.tick(5.5, ticks=9)
+    quiet = [loop.tick(0.1) for _ in range(2 * TEN_MINUTES)]
+    first = next(i for i, decisions in enumerate(quiet) if decisions)
+    assert first * TICK_S >= 300 and _to(quiet[-1]) == 4, "those that serve stay on their free GPUs"
+    assert {ref.name for ref in quiet[-1][A].remove} == {"a-04", "a-05"}
+
+
+def test_far_twenty_minutes_of_counts_are_remembered() -> None:
+    loop = Loop(_four(), FAR)
+    loop.tick(3.0, ticks=200)
+    assert len(loop.memory[A].counts) == 1230 // TICK_S + 1
 
 
 @pytest.mark.parametrize(
@@ -104,12 +134,6 @@ def test_few_replicas_carry_less_each(rate: float, needed: int) -> None:
     one = target(maximum=100, pair_capacity=0.7)
     assert one.needed(rate) == needed
     assert [round(one.capacity_of(n), 3) for n in (2, 4, 8, 20)] == [0.7, 0.876, 1.0, 1.0]
-
-
-def test_pods_that_are_not_ready_are_ordered_but_no_capacity() -> None:
-    loop = Loop(_four(gpus=8).pods(A, *KEPT8[:4], ready=False))
-    assert loop.tick(7.0, ticks=9) == {}, "the four that start are enough: no more are ordered"
-    assert _to(loop.tick(7.0, 60)) == 9, "they hold none of the requests in flight"
 
 
 # ---- no data ----
@@ -221,17 +245,7 @@ def test_what_was_needed_in_the_last_minute_is_not_given_up() -> None:
 @pytest.mark.parametrize("own", [1, 3])
 def test_pods_of_its_own_that_wait_make_no_workload_give_up_anything(own: int) -> None:
     loop = Loop(Cluster(gpus=4).pods(A, *KEPT8[:4], *[""] * own))
-    decision = loop.tick(0.1, ticks=20)[A]
-    assert decision.replicas == 4, "those that serve stay warm, nobody else waits"
-    assert {ref.name for ref in decision.remove} == {f"a-{4 + number:02d}" for number in range(own)}
-
-
-def test_what_was_ordered_is_kept_for_as_long_as_a_need_is_remembered() -> None:
-    loop = Loop(Cluster(gpus=4).pods(A, *KEPT8[:4], "", ""))
-    loop.tick(5.5, ticks=9)
-    quiet = [_to(loop.tick(0.1)) for _ in range(TEN_MINUTES)]
-    first = next(i for i, replicas in enumerate(quiet) if replicas is not None)
-    assert first * TICK_S >= 300 and quiet[-1] == 4
+    assert loop.tick(0.1, ticks=20) == {}, "they have not started yet, and nobody else waits"
 
 
 SPOT = {"karpenter.sh/capacity-type": "spot"}
@@ -435,7 +449,7 @@ def test_more_in_flight_never_asks_for_fewer_replicas(rate: float, backlogs: lis
 def test_a_memory_forgets_what_no_window_reaches() -> None:
     loop = Loop(_four())
     loop.tick(3.0, ticks=1000)
-    assert len(loop.memory[A].counts) <= 1230 // TICK_S + 1
+    assert len(loop.memory[A].counts) <= 240 // TICK_S + 1
     assert len(loop.memory[A].needs) <= 300 // TICK_S + 1
 
 

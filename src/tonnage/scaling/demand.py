@@ -57,14 +57,15 @@ class Forecast:
     window_ns: int = LONG_NS
 
 
-def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float) -> Forecast | None:
+def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float, *, far: bool = False) -> Forecast | None:
     """Demand from cumulative counts (time in ns, requests received), oldest first; ``z`` standard deviations of what is
-    uncertain are added to it. None with less than 30 s of history."""
+    uncertain are added to it. ``far``: help takes long to come, so that a long look is worth more than a quick one;
+    without it, steps 1 and 3 alone, and arrivals are taken for Poisson. None with less than 30 s of history."""
     now = counts[-1][0]
     if now - counts[0][0] < SHORT_NS:
         return None
-    recent = _recent(counts, horizon_ns, z)
-    if recent.slope > 0:
+    recent = _recent(counts, horizon_ns, z, far)
+    if recent.slope > 0 or not far:
         return recent
     found = recent
     for width in WINDOWS_NS:
@@ -80,11 +81,11 @@ def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float) -> 
     return found
 
 
-def _recent(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float) -> Forecast:
-    """By the last two minutes, or the last 30 s when these are a surprise; both longer where the horizon is far, as
-    nothing is won then by believing a burst sooner."""
+def _recent(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float, far: bool) -> Forecast:
+    """By the last two minutes, or the last 30 s when these are a surprise; ``far``: a tenth of the horizon, at most two
+    minutes, as nothing is won by believing a burst sooner."""
     now = counts[-1][0]
-    brief_ns = min(max(SHORT_NS, horizon_ns // 10), LONG_NS)
+    brief_ns = min(max(SHORT_NS, horizon_ns // 10), LONG_NS) if far else SHORT_NS
     wide_ns = brief_ns * LONG_NS // SHORT_NS
 
     def window(start_ns: int, end_ns: int) -> tuple[float, float]:
@@ -95,7 +96,8 @@ def _recent(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float) -> F
     short, short_s = window(now - brief_ns, now)
     long, long_s = window(now - LONG_NS, now)
     before, before_s = window(now - wide_ns, now - brief_ns)
-    scatter = _scatter([n for n, _ in _buckets(counts, min(now - counts[0][0], WINDOWS_NS[0]))])
+    width = min(now - counts[0][0], WINDOWS_NS[0])
+    scatter = _scatter([n for n, _ in _buckets(counts, width)]) if far else 1.0
     expected = (before / before_s if before_s > 0 else long / long_s) * short_s
     variance = scatter * expected * (1 + short_s / before_s if before_s > 0 else 1)  # it is a count itself
     surprised = short - expected > SURPRISE * sqrt(max(variance, 1.0))

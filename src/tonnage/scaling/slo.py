@@ -2,21 +2,24 @@
 
 For each workload, every tick:
 
-1. *Demand.* Arrivals are counted at the gateway, and extended to the horizon (:mod:`tonnage.scaling.demand`). To this
-   comes what a count leaves uncertain, ``z`` standard deviations of it, and what bursts add for a minute.
-2. *Horizon.* The measured cold start: what the workload's own recent pods took from creation to serving; with a new
-   node, where no node of the fixed fleet has room.
+1. *Demand.* Arrivals are counted at the gateway. The level is the rate of the last two minutes, or of the last 30 s
+   when these exceed it by more than chance allows (a Poisson test); then the rise of those 30 s is extended by as long
+   again, at most to the horizon. To this comes what a count leaves uncertain, ``z`` standard deviations of it.
+2. *Horizon.* The measured cold start: what the workload's own recent pods took from creation to serving.
 3. *Backlog.* Requests in flight above what the ready replicas hold when they meet the SLO, and those that will be added
    to them until help arrives, are to be gone ``drain_ns`` later.
 4. *Replicas* = demand ÷ capacity: the highest arrival rate at which a replica meets the SLO, found with the simulator's
    own engine (:mod:`tonnage.inference.capacity`), at the share of prompts that engines lately found in their caches.
    Pods that are not ready count as ordered, never as capacity.
-5. *Down* only to the highest need of the last ``hold_ns``, or of a third of the horizon where that is longer, and not
-   on nodes that are kept: a replica costs nothing on a GPU that is paid for anyway, so free ones are filled, shared out
-   in proportion to need, and stay warm until another's pod waits that the scheduler would schedule in their place
-   (:mod:`tonnage.scaling.waiting`). Then what is idle is
+5. *Down* only to the highest need of the last ``hold_ns``, and not on nodes that are kept: a replica costs nothing on a
+   GPU that is paid for anyway, so free ones are filled, shared out in proportion to need, and stay warm until another's
+   pod waits that the scheduler would schedule in their place (:mod:`tonnage.scaling.waiting`). Then what is idle is
    given up at once, down to the minimum. Launched nodes empty: their replicas go first, after others have started on
    free GPUs of nodes of the fixed fleet.
+
+Where every replica needs a new node (:attr:`tonnage.scaling.target.Target.far`), the look back is longer, bursts and
+small numbers of replicas are allowed for, and what was ordered too much is given up before it starts
+(docs/explanation/slo-policy.md).
 
 "No data" holds: without a reading the replicas stay as they are.
 """
@@ -31,7 +34,7 @@ from typing import TypeAlias, TypeVar
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.scaling import waiting
-from tonnage.scaling.demand import MEMORY_NS, SHORT_NS, Forecast, forecast
+from tonnage.scaling.demand import LONG_NS, MEMORY_NS, SHORT_NS, Forecast, forecast
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scaling.target import Reading, Target
 from tonnage.scaling.waiting import Seats
@@ -100,16 +103,17 @@ def decide(
         if workload is None or reading is None or reading.received is None or reading.in_flight is None:
             continue
         before = remembered.get(target.workload, Memory())
-        kept = _since(before.counts, now - MEMORY_NS)
+        kept = _since(before.counts, now - (MEMORY_NS if target.far else 2 * LONG_NS))
         if kept and reading.received < kept[-1][1]:
             kept = ()  # the counter began again: the gateway restarted
         counts = (*kept, (now, reading.received))
-        need = _need(target, workload, counts, reading, _horizon(snapshot, target, reading, seats))
+        need = _need(target, workload, counts, reading, _horizon(target, reading))
         if need is None:
             remembered[target.workload] = replace(before, counts=counts)
             continue
         needs[target.workload] = need
-        history = (*_since(before.needs, now - max(target.hold_ns, need.horizon_ns // 3)), (now, need.keep))
+        hold_ns = max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
+        history = (*_since(before.needs, now - hold_ns), (now, need.keep))
         remembered[target.workload] = Memory(counts, history)
     idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
     more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
@@ -174,8 +178,8 @@ def _decide_one(
             "free GPUs of the fixed fleet are filled: a warm replica costs nothing there",
         )
     else:
-        least = 0 if settled else current - _starting(snapshot, workload)
-        replicas = min(current, max(held, on_kept, least))
+        serving = current - (_starting(snapshot, workload) if target.far else 0)
+        replicas = min(current, max(held, on_kept, 0 if settled else serving))
         verdict = "no longer needed"
     replicas = max(target.minimum, min(target.maximum, replicas))
     if replicas == current:
@@ -200,33 +204,30 @@ def _decide_one(
     return Scale(ref, current, replicas, Reason(verdict, evidence, alternatives), remove)
 
 
-def _horizon(snapshot: Snapshot, target: Target, reading: Reading, seats: Seats) -> int:
+def _horizon(target: Target, reading: Reading) -> int:
     """The cold start of the next replica in ns: measured, and no less than that of a node where it needs one."""
     recent = sorted(reading.cold_starts_ns[-8:])
     measured = recent[-(-len(recent) * 3 // 4) - 1] if recent else target.prior_cold_start_ns
-    if measured >= target.new_node_ns:
-        return measured
-    with snapshot.fleet.what_if():
-        room = FreeRoom(snapshot, seats).fill(target.workload, target.gpus)
-    return measured if room else target.new_node_ns
+    return max(measured, target.new_node_ns)
 
 
 def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Reading, horizon: int) -> Need | None:
     assert reading.in_flight is not None
-    demand = forecast(counts, horizon, target.z)
+    demand = forecast(counts, horizon, target.z, far=target.far)
     if demand is None:
         return None
     ready = workload.ready
     usual = ready * target.concurrency
     backlog = max(0.0, reading.in_flight - usual)
-    if backlog <= CHANCE * sqrt(demand.scatter * usual):
+    if target.far and backlog <= CHANCE * sqrt(demand.scatter * usual):
         backlog = 0.0
     steady = (demand.upper + BURSTS * target.z * bursts(demand)) / target.capacity
     extra = 0.0
     if backlog > 0:
         growth = max(0.0, demand.level - ready * target.capacity) * horizon / NS_PER_S
-        extra = min(float(ready), (backlog + growth) / (target.capacity * target.drain_ns / NS_PER_S))
-    surer = forecast(counts, horizon, target.z + CAUTION)
+        extra = (backlog + growth) / (target.capacity * target.drain_ns / NS_PER_S)
+        extra = min(extra, float(ready)) if target.far else extra
+    surer = forecast(counts, horizon, target.z + CAUTION, far=True) if target.far else demand
     assert surer is not None
     least = (surer.upper + BURSTS * target.z * bursts(surer)) / target.capacity
     replicas, keep = (

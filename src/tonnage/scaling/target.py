@@ -27,7 +27,8 @@ class Target:
     ``pair_capacity``: the capacity where two replicas share the arrivals, 0 where it is not known; ``capacity`` is for
     ``POOL`` of them and more.
 
-    ``new_node_ns``: what a replica takes to serve that needs a node to be launched first, 0 where it is not known.
+    ``new_node_ns``: what a replica takes to serve where each needs a node to be launched first; 0 where there are nodes
+    of a fixed fleet, on which the next one may start at once.
 
     ``sized`` gives the first two where caches help; None: they stay as they are. ``reuse``: the share they are for.
     """
@@ -46,6 +47,11 @@ class Target:
     reuse: float = 0.0
     pair_capacity: float = 0.0
     new_node_ns: int = 0
+
+    @property
+    def far(self) -> bool:
+        """Whether every replica more needs a new node, so that help takes long to come."""
+        return self.new_node_ns > 0
 
     def needed(self, rate: float) -> int:
         """The fewest replicas that serve this many requests per second within the SLO."""

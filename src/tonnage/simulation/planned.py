@@ -53,6 +53,8 @@ def planned(
 ) -> list[Planned]:
     """Every workload that serves traffic and has bounds, for the policy of this name."""
     found = []
+    nodes = map(cluster.fleet.node, cluster.fleet.node_rows())
+    far = bool(configuration.pools) and all(node.spec.node_pool for node in nodes)  # there is no fixed fleet
     limits = bounds(configuration, list(cluster.workloads.values()))
     goal = Slo(scenario.ttft_ns / NS_PER_S, scenario.tpot_ns / NS_PER_S)
     for service in cluster.services:
@@ -92,8 +94,10 @@ def planned(
             prior_cold_start_ns=ns(start),
             gpus=workload.server.args.gpus if workload.server else 1,
             sized=sized if service.has_content else None,
-            new_node_ns=ns(new_node_s(cluster, workload)) if configuration.pools else 0,
-            pair_capacity=min(rate, capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=PAIR)),
+            pair_capacity=min(rate, capacity(setup.config, setup.timing, mix, goal, SHARE, replicas=PAIR))
+            if far
+            else 0.0,
+            new_node_ns=ns(new_node_s(cluster, workload)) if far else 0,
         )
         selector = f'{{envoy_cluster_name="{service.name}"}}'
         received, in_flight = f"sum({GATEWAY_RECEIVED}{selector})", f"sum({GATEWAY_ACTIVE}{selector})"
