@@ -141,7 +141,7 @@ def test_a_node_goes_where_its_nodepool_lets_it(disruption: dict[str, Any]) -> N
         (running("n", "a.huge", pod("p"), state={"do_not_disrupt": True}), "annotation"),
         (running("n", "a.huge", pod("p"), state={"nominated": True}), "pending pod"),
         (running("n", "a.huge", pod("p"), state={"deleted": True}), "deleted"),
-        (running("n", "a.huge", pod("p"), state={"initialized_ns": None}), "initialised"),
+        (running("n", "a.huge", pod("p"), state={"initialized_ns": None}), "initialized"),
         (running("n", "a.huge", pod("p", do_not_disrupt="true")), "annotation"),
         (running("n", "a.huge", pod("p", do_not_disrupt="2h", started_ns=NOW - HOUR)), "annotation"),
         (running("n", "a.huge", pod("p", budgets=("pdb",), blocked=True)), "no room"),

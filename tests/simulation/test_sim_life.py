@@ -83,7 +83,7 @@ def test_gpus_are_allocatable_only_after_the_device_plugin_is_up() -> None:
     made = workload(cluster)
     pods.reconcile(cluster, made)
     outcome = bind(cluster, made.active[0], cluster.nodes["n"])
-    assert isinstance(outcome, Stale) and "takes no pods" in outcome.changed
+    assert isinstance(outcome, Stale) and "is cordoned" in outcome.changed
 
     run_until(cluster, ready + PLUGIN_S)
     assert cluster.fleet.allocatable_of(row)[GPU] == 4

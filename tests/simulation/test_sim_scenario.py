@@ -306,8 +306,3 @@ def test_what_does_not_fit_the_manifests_is_told_with_its_place(
     assert problem.where.file == str(tmp_path / "scenario.yaml") and problem.where.line > 0
     assert message in problem.message
     assert problem.hint
-
-
-def test_a_fleet_without_a_gpu_for_the_engine_is_told(tmp_path: Path) -> None:
-    scenario = variant(tmp_path, fleet={"nodes": [{"instanceType": "m5.xlarge"}]})
-    assert "starts on none of the GPUs" in _refused(scenario).message

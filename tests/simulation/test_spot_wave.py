@@ -71,7 +71,7 @@ def test_a_wave_leaves_no_request_unanswered_and_costs_less_than_on_demand(seed:
 def test_traffic_is_at_least_seventy_per_cent_of_what_the_replicas_carry() -> None:
     made = run.set_up(EXAMPLE, "prepared", run.Options())
     workload = made.cluster.workloads["inference/chat"]
-    engine, mix = _engine_of(made.cluster, workload), request_mix(made.sources["inference/chat"])
+    engine, mix = _engine_of(made.cluster, workload, made.configuration), request_mix(made.sources["inference/chat"])
     slo = capacity.Slo(EXAMPLE.ttft_ns / 1e9, EXAMPLE.tpot_ns / 1e9)
     carried = capacity.capacity(engine.config, engine.timing, mix, slo, 0.95, replicas=workload.replicas)
     (service,) = made.cluster.services

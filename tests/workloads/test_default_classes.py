@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tonnage.facts.labels import STORAGE_CLASS
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.storage import (
     DEFAULT_CLASS,
@@ -17,7 +18,7 @@ from tonnage.objects.storage import (
     PersistentVolumeSpec,
     StorageClass,
 )
-from tonnage.workloads.volumes.book import CLASS_ANNOTATION, UNBOUND, Volumes
+from tonnage.workloads.volumes.book import UNBOUND, Volumes
 
 STABLE, BETA = DEFAULT_CLASS
 
@@ -29,7 +30,7 @@ def class_(name: str, made: str | None = None, default: str = STABLE) -> Storage
 
 
 def claim(named: str | None = None, annotation: str = "", phase: str = "", **spec: Any) -> PersistentVolumeClaim:
-    annotations = {CLASS_ANNOTATION: annotation} if annotation else {}
+    annotations = {STORAGE_CLASS: annotation} if annotation else {}
     return PersistentVolumeClaim(
         api_version="v1",
         kind="PersistentVolumeClaim",

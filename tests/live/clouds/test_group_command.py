@@ -32,7 +32,7 @@ from tonnage.live.clouds.watched import WatchedGroups
 
 pytestmark = pytest.mark.peer
 
-DEADLINE_S = 20.0
+DEADLINE_S = 30.0
 
 
 @pytest.fixture(scope="module")

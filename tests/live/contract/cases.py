@@ -186,7 +186,7 @@ MOVED_ON: dict[str, Case] = {
         lambda s: s.bind(s.pod(1), s.node("base-02"), 1), "node base-02 is gone", before=lambda s: s.lose("base-02")
     ),
     "bind to a node that is cordoned": Case(
-        lambda s: s.bind(s.pod(1), s.node("base-02"), 1), "takes no pods", before=lambda s: s.cordon("base-02")
+        lambda s: s.bind(s.pod(1), s.node("base-02"), 1), "is cordoned", before=lambda s: s.cordon("base-02")
     ),
     "bind a pod that was deleted": Case(
         lambda s: s.bind(s.pod(1), s.node("base-02"), 1), "is gone", before=_delete_pod
