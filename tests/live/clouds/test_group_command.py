@@ -117,7 +117,7 @@ def test_the_command_buys_places_and_ends_when_told_to(
         client.create(PODS, pod_body(name), "default")
 
     def play() -> None:
-        until(lambda: aws.size()[0] == 2)
+        until(lambda: len(aws.size()[1]) == 2)
         Kubelets(client, aws).join()
         until(lambda: sum(bool(pod["spec"].get("nodeName")) for pod in client.list(PODS)) == 2)
 
