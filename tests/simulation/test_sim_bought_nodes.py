@@ -10,6 +10,7 @@ import pytest
 from sim_builders import EXAMPLE, variant, workload, world
 from sim_builders import node as ready_node
 
+from deep_seeds import deep
 from tonnage.decisions import Applied, Bind
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.machines import pods
@@ -47,7 +48,7 @@ def _run(tmp_path: Path, change: Change) -> Result:
 
 
 @pytest.mark.parametrize(
-    "change", [_storage, _label], ids=["ephemeral storage", "a label of the NodePool's requirements"]
+    "change", [_storage, *deep([_label])], ids=["ephemeral storage", "a label of the NodePool's requirements"]
 )
 def test_pods_land_on_the_nodes_that_are_bought_for_them(tmp_path: Path, change: Change) -> None:
     result = _run(tmp_path, change)
