@@ -16,18 +16,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from tonnage.control.draining import Draining
+from tonnage.control.draining import Draining, unfinished
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.nodes import (
     CLUSTER_AUTOSCALER,
     DISRUPTION_NS,
     KARPENTER,
-    UNFINISHED,
     Pools,
     Provisioner,
     existing_nodes,
     namespaces,
-    on_its_way,
     pending_pods,
 )
 from tonnage.control.running import movable_pods, running_nodes
@@ -44,6 +42,7 @@ from tonnage.provisioning.consolidation import Command, Gates, Round
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.drift import drift
 from tonnage.provisioning.group_pools import is_node_group
+from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.scheduling.budgets import Budgets
 from tonnage.units import NS_PER_S, usd
 
@@ -100,8 +99,7 @@ class Disruption:
             return ()
         decisions: list[Decision] = list(self._go_on(snapshot))
         mine = {one.node.name for each in self._underway for one in each.nodes}
-        unfinished = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
-        decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in unfinished]
+        decisions += unfinished(nodes, mine)
         if self.expires:
             decisions += self._expire(snapshot)
         decisions += self._unneeded(snapshot)

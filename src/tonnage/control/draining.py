@@ -5,19 +5,28 @@ Source: kubernetes-sigs/karpenter pkg/controllers/node/termination (controller.g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from tonnage.control.running import stays
 from tonnage.decisions import Decision, Evict, Reason, Ref, Return
+from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import karpenter
 from tonnage.provisioning.candidates import is_protected
 from tonnage.scheduling.budgets import Budgets
 from tonnage.units import NS_PER_S
 
+UNFINISHED = Reason("its termination began and did not finish")
 POD_GRACE_NS = 30 * NS_PER_S
 """Time that a pod has to end, where it does not say (the API server's default)."""
+
+
+def unfinished(nodes: Iterable[NodeRow], mine: Container[str]) -> list[Return]:
+    """A Return for each node whose termination began and which nobody drains any more; ``mine``: the names of those
+    that are drained now."""
+    left = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
+    return [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in left]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import msgspec
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
-from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused
+from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Ref, Refused
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
@@ -23,8 +23,9 @@ from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.cluster_autoscaler import scale_up
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
-from tonnage.provisioning.devices import Devices, beyond_counting, coming, cut_by
+from tonnage.provisioning.devices import Devices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
+from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
@@ -40,8 +41,6 @@ RETRY_NS = 10 * NS_PER_S
 """Pods that wait are planned for again after this long."""
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
-
-UNFINISHED = Reason("its termination began and did not finish")
 
 _NUMBERED = re.compile(r"\d{5,9}")
 
@@ -211,26 +210,6 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
             )
         )
     return found
-
-
-def on_its_way(launch: Launch, configurations: Configurations = OWN, *, parts: bool = False) -> pods.ExistingNode:
-    """A node that was launched and is not there yet, as the next plan sees it: its DaemonSets counted, its pods not.
-
-    While they are pending its pods are planned again. ``parts``: some of them ask for parts of devices."""
-    devices = None
-    if parts or cut_by(launch.labels, configurations):
-        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons, configurations)
-    return pods.ExistingNode(
-        ref=launch.claim,
-        labels=launch.labels,
-        free={name: amount - launch.daemons.get(name, 0) for name, amount in launch.allocatable.items()},
-        taints=launch.taints,
-        startup_taints=launch.startup_taints,
-        initialized=False,
-        node_pool=launch.node_pool,
-        capacity=launch.capacity,
-        devices=devices,
-    )
 
 
 def bound_pods(fleet: Fleet) -> tuple[pods.BoundPod, ...]:

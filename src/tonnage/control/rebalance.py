@@ -19,7 +19,6 @@ from tonnage.control.nodes import (
     bound_pods,
     existing_nodes,
     namespaces,
-    on_its_way,
     pending_pods,
 )
 from tonnage.control.world import World
@@ -29,6 +28,7 @@ from tonnage.fleet.volumes import folded
 from tonnage.provisioning import karpenter, pods
 from tonnage.provisioning.catalogue import OfferingKey
 from tonnage.provisioning.labels import REBALANCE_TAINT, SPOT
+from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.provisioning.plans import Plan
 from tonnage.units import NS_PER_S
 

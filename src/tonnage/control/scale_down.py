@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.control.draining import Draining
+from tonnage.control.draining import Draining, unfinished
 from tonnage.control.loops import Loop, Taken
-from tonnage.control.nodes import UNFINISHED, Pools, Provisioner, existing_nodes, namespaces
+from tonnage.control.nodes import Pools, Provisioner, existing_nodes, namespaces
 from tonnage.control.running import movable_pods, running_nodes
 from tonnage.control.world import World
-from tonnage.decisions import Applied, Decision, Disrupt, Evict, Keep, Reason, Ref, Return, Scalar
+from tonnage.decisions import Applied, Decision, Disrupt, Evict, Keep, Reason, Return, Scalar
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.provisioning.candidates import RunningNode
 from tonnage.provisioning.cluster_autoscaler import scale_down
@@ -61,8 +61,7 @@ class ScaleDown:
         options = pools.autoscaler
         decisions: list[Decision] = list(self._go_on(snapshot, options))
         mine = {one.node.name for one in self._draining}
-        unfinished = [node.spec for node in nodes if node.unfinished and node.spec.name not in mine]
-        decisions += [Return(Ref("Node", spec.name, uid=spec.uid), UNFINISHED) for spec in unfinished]
+        decisions += unfinished(nodes, mine)
         asked = [claim.created_ns for claim in snapshot.claims]
         self._added_ns = max([*asked, *([] if self._added_ns is None else [self._added_ns])], default=None)
         if not options.scale_down_enabled:

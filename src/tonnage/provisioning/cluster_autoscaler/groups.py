@@ -11,9 +11,9 @@ from tonnage.decisions import Launch, Reason, Ref
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue, OfferingKey
-from tonnage.provisioning.devices import coming, cut_by
 from tonnage.provisioning.node_groups import labels_of_machine
 from tonnage.provisioning.nodeclass import storage_key
+from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.provisioning.template import compile_pool, pool_requirements
@@ -99,20 +99,10 @@ def group_of(
 
 def machine_of(launch: Launch, settings: PlanSettings, *, parts: bool = False) -> ExistingNode:
     """The node that a launch becomes, before any pod is on it. ``parts``: pods ask for parts of its devices."""
-    configurations, devices = settings.configurations, None
-    if parts or cut_by(launch.labels, configurations):
-        devices = coming(launch.instance_type, launch.labels, launch.allocatable, launch.daemons, configurations)
-    return ExistingNode(
-        ref=Ref("Node", launch.claim.name),
-        labels={**launch.labels, labels.HOSTNAME: launch.claim.name},
-        free={name: amount - launch.daemons.get(name, 0) for name, amount in launch.allocatable.items()},
-        taints=launch.taints,
-        startup_taints=launch.startup_taints,
-        initialized=False,
-        node_pool=launch.node_pool,
-        capacity=launch.capacity,
-        devices=devices,
-    )
+    node = on_its_way(launch, settings.configurations, parts=parts)
+    name = launch.claim.name
+    named = {**launch.labels, labels.HOSTNAME: name}
+    return msgspec.structs.replace(node, ref=Ref("Node", name), labels=named)
 
 
 def renamed(node: ExistingNode, name: str) -> ExistingNode:
