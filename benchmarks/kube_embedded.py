@@ -20,7 +20,7 @@ from tonnage.kube.clock import WallClock
 from tonnage.kube.informer import Informers
 from tonnage.kube.resources import NODES, PODS
 from tonnage.kube.verbs import Client
-from tonnage.live.effects import ApiEffects
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.recording import Silent
 from tonnage.live.watching import watch_world
 from tonnage.live.world import ClusterWorld

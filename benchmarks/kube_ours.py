@@ -21,7 +21,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.http import open_cluster
 from tonnage.kube.informer import Informers
 from tonnage.kube.resources import NODES, PODS
-from tonnage.live.effects import ApiEffects
+from tonnage.live.api_effects import ApiEffects
 from tonnage.live.manager import Controller, Manager
 from tonnage.live.recording import Events
 from tonnage.live.watching import watch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from types import SimpleNamespace
@@ -34,6 +35,11 @@ def a_crash(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
     return command.main()
+
+
+@pytest.mark.parametrize("name", command.NAMES)
+def test_every_benchmark_can_be_begun(name: str) -> None:
+    assert callable(importlib.import_module(f"benchmarks.{name}").run)
 
 
 @pytest.mark.parametrize(
