@@ -17,6 +17,9 @@ from tonnage.fleet.state import Conflict, Fleet
 from tonnage.partitioning.layouts import Layout, Placement, resource
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 
+_MOST_PARTS = 8
+"""Memory slices of a GPU, of which no MIG instance has less than one."""
+
 ALLOWED = "tonnage.dev/mig-relayout"
 """The label of a node whose MIG layout may be changed: ``true``. Its MIG strategy has to be ``mixed`` then: each
 profile is a resource of its own."""
@@ -97,7 +100,9 @@ def may_change(labels: Mapping[str, str]) -> bool:
 
 def asks(fleet: Fleet, pod: int) -> list[str]:
     """What the pod in this row asks of GPUs that can be partitioned, a MIG resource or ``nvidia.com/gpu`` for a whole
-    one, each once."""
+    one, each once; nothing for more than any node has."""
     ask = fleet.classes.shapes[fleet.pod_class(pod).shape].ask
+    if max([ask.count, *(n for _, n in ask.profiles)]) > fleet.devices.shape[1] * _MOST_PARTS:
+        return []
     whole = [GPU] * (ask.count if ask.resource == GPU and ask.kind in (Kind.WHOLE, Kind.MIG) else 0)
     return [*whole, *(name for name, n in ask.profiles for _ in range(n))]

@@ -56,6 +56,13 @@ def ec2_node_class(obj: EC2NodeClass, report: Report) -> None:
     spec = report.written.get("spec")
     if not isinstance(spec, dict):
         return
+    try:
+        _rules(spec, report)
+    except (AttributeError, TypeError, ValueError) as error:  # the rules are of values that have their field's type
+        report.add("spec", f"a value is not of its field's type: {error}", "see kubectl explain ec2nodeclass.spec")
+
+
+def _rules(spec: Mapping[str, Any], report: Report) -> None:
     if ("role" in spec) == ("instanceProfile" in spec):
         report.add("spec.role", "expected either role or instanceProfile", "set exactly one of them")
     for field in ("role", "instanceProfile"):
