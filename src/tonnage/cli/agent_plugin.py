@@ -29,8 +29,8 @@ _LOOK_S = 0.25
     "--config",
     type=PATH,
     metavar="FILE|DIR",
-    help="The device plugin's configuration (version v1), or the "
-    "folder of a ConfigMap of which the node's label chooses one; watched.",
+    help="The device plugin's configuration (version v1), or the folder of a ConfigMap of which the node's label "
+    "chooses one; watched.",
 )
 @click.option("--default-config", default="", metavar="KEY", help="Of a folder, where the node has no label.")
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder of device plugins.")
@@ -44,7 +44,7 @@ _LOOK_S = 0.25
     metavar="SECONDS",
     help="How long a card has to be without fault before it counts as healthy again.",
 )
-@live  # fmt: skip
+@live
 def device_plugin_(
     simulated: str,
     state: Path | None,

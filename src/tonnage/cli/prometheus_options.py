@@ -56,8 +56,7 @@ class PrometheusRange:
         """The server. Raises InputError for an address or a file that cannot be used."""
         from tonnage.live.prometheus import Prometheus
 
-        token, ca = self.token_file, self.ca_file
-        with Prometheus(self.url, token_file=token, ca_file=ca, timeout_s=_TIMEOUT_S) as server:
+        with Prometheus(self.url, token_file=self.token_file, ca_file=self.ca_file, timeout_s=_TIMEOUT_S) as server:
             yield server
 
 
