@@ -38,15 +38,15 @@ from tonnage.provisioning import bought, explain
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.claim_order import ClaimOrder
 from tonnage.provisioning.domains import Pick
-from tonnage.provisioning.launch import Choice, choose
-from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.launch import LaunchChoice, choose
+from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.standing import StandingNode
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
 
@@ -68,10 +68,10 @@ def plan(
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class NewNodeClaim:
     """A planned NodeClaim. ``host`` stands for the name that its node will have."""
 
-    load: Load
+    load: ClaimLoad
     pods: list[Ref]
     host: str
 
@@ -82,7 +82,7 @@ class Packing:
     :class:`Plan`."""
 
     market: Market
-    claims: tuple[Claim, ...]
+    claims: tuple[NewNodeClaim, ...]
     nominations: tuple[Nomination, ...]
     waits: tuple[Wait, ...]
     unplanned: dict[str, int]
@@ -122,7 +122,7 @@ class _Planner:
     def __init__(
         self,
         market: Market,
-        templates: list[Template],
+        templates: list[PoolTemplate],
         nodes: list[ExistingNode],
         settings: PlanSettings,
         topology: PodTopology,
@@ -133,7 +133,7 @@ class _Planner:
         self.topology = topology
         usable = sorted((n for n in nodes if not n.deleted), key=lambda n: (not n.initialized, n.ref.name, n.ref))
         self.nodes = [StandingNode(node) for node in usable]
-        self.claims: list[Claim] = []
+        self.claims: list[NewNodeClaim] = []
         self.areas = array("q")
         self.keys = 0
         self.order = ClaimOrder()
@@ -143,7 +143,7 @@ class _Planner:
         for node in usable:
             for resource in self.remaining.get(node.node_pool, ()):
                 self.remaining[node.node_pool][resource] -= node.capacity.get(resource, 0)
-        self.empty_loads: dict[tuple[str, bytes], Load] = {}
+        self.empty_loads: dict[tuple[str, bytes], ClaimLoad] = {}
 
     def run(self, pods: list[PendingPod]) -> Packing:
         ordered = sorted(pods, key=_queue_key)
@@ -231,7 +231,9 @@ class _Planner:
                     break
         return False
 
-    def _joined(self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]) -> Load | None:
+    def _joined(
+        self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]
+    ) -> ClaimLoad | None:
         """The NodeClaim's load with such a pod. Where it will never take one, that is noted; so is, for this pod, what
         rules about other pods leave to NodeClaims of which the same is ``known``."""
         claim, stage = self.claims[number], attempt.stage
@@ -276,7 +278,7 @@ class _Planner:
             for resource in remaining:
                 column = self.market.catalogue.column.get(resource)
                 remaining[resource] -= 0 if column is None else int(largest[column])
-            self.claims.append(Claim(load, [], host))
+            self.claims.append(NewNodeClaim(load, [], host))
             self.areas.append(0)
             self.order.append()
             self.topology.register(host)
@@ -284,7 +286,7 @@ class _Planner:
             return True
         return False
 
-    def _add(self, pod: Ref, number: int, load: Load, attempt: Attempt) -> None:
+    def _add(self, pod: Ref, number: int, load: ClaimLoad, attempt: Attempt) -> None:
         claim = self.claims[number]
         claim.load = load
         self.areas[number] = self.topology.area(load.requirements)
@@ -293,10 +295,10 @@ class _Planner:
         if attempt.rules.hosts and self.topology.on_host(attempt.rules, claim.host) is Verdict.NEVER:
             attempt.rules.barred.append(number)
 
-    def _empty(self, template: Template, types: TypeMask) -> Load:
+    def _empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
         key = (template.name, types.tobytes())
         if key not in self.empty_loads:
-            self.empty_loads[key] = Load.empty(self.market, template, types)
+            self.empty_loads[key] = ClaimLoad.empty(self.market, template, types)
         return self.empty_loads[key]
 
     def _refusal(self, pod_class: AlikePods) -> Reason:
@@ -320,7 +322,8 @@ def _bought(packing: Packing, settings: PlanSettings) -> Plan:
     launches: list[Launch] = []
     claims: list[PlannedClaim] = []
     waits = list(packing.waits)
-    chosen: dict[object, Choice | str] = {}
+        self.claims: list[NewNodeClaim] = []
+        self.areas = array("q")
     market = packing.market
     for claim in packing.claims:
         load = claim.load
