@@ -322,8 +322,7 @@ def _bought(packing: Packing, settings: PlanSettings) -> Plan:
     launches: list[Launch] = []
     claims: list[PlannedClaim] = []
     waits = list(packing.waits)
-        self.claims: list[NewNodeClaim] = []
-        self.areas = array("q")
+    chosen: dict[object, LaunchChoice | str] = {}
     market = packing.market
     for claim in packing.claims:
         load = claim.load
