@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from tonnage.facts.labels import NVIDIA
 from tonnage.node.devices import Devices
 
 REPLICA = "::"
 """Between the id of a device and the number of its replica."""
-NVIDIA, DRA_DRIVER = "nvidia.com/", "gpu.nvidia.com"
+DRA_DRIVER = "gpu.nvidia.com"
 
 
 class PodHolder(NamedTuple):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tonnage.facts.labels import EC2_NODE_CLASS, NODE_POOL
 from tonnage.objects.karpenter import EC2NodeClass
 from tonnage.objects.validate.common import Report
 
@@ -30,9 +31,9 @@ _EVICTIONS = tuple(name if "." in name else f"{name}.available" for name in _SIG
 _RESERVED = ("cpu", "memory", "ephemeral-storage", "pid")
 _OWN_TAGS = (
     "eks:eks-cluster-name",
-    "karpenter.sh/nodepool",
+    NODE_POOL,
     "karpenter.sh/nodeclaim",
-    "karpenter.k8s.aws/ec2nodeclass",
+    EC2_NODE_CLASS,
 )
 _CLUSTER_TAG = "kubernetes.io/cluster"
 _TIMEOUTS = {"tcpEstablishedTimeout": (60, 432_000), "udpStreamTimeout": (60, 180), "udpTimeout": (30, 60)}
