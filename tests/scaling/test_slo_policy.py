@@ -153,7 +153,8 @@ def test_data_that_stops_holds_what_there_is() -> None:
 @pytest.mark.parametrize("reading", [slo.TrafficReading(None, 5.0), slo.TrafficReading(5.0, None)])
 def test_half_a_reading_is_none(reading: slo.TrafficReading) -> None:
     decisions, memory = slo.decide(_four().snapshot(1), [target()], {A: reading}, {}, Seats())
-    assert decisions == [] and memory == {}
+    assert decisions == [] and (memory[A].counts, memory[A].needs) == ((), ())
+    assert memory[A].reason.verdict.startswith("held: no data")
 
 
 def test_a_workload_that_is_not_there_is_left_alone() -> None:

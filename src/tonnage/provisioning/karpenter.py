@@ -25,9 +25,12 @@ nodeclaim.go, existingnode.go).
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Wait
 from tonnage.objects import karpenter
@@ -131,7 +134,7 @@ class _Planner:
         usable = sorted((n for n in nodes if not n.deleted), key=lambda n: (not n.initialized, n.ref.name, n.ref))
         self.nodes = [StandingNode(node) for node in usable]
         self.claims: list[NewNodeClaim] = []
-        self.areas: list[int] = []
+        self.areas = array("q")
         self.keys = 0
         self.order = ClaimOrder()
         self.nominations: list[Nomination] = []
@@ -201,22 +204,31 @@ class _Planner:
         return False
 
     def _on_claim(self, pod: Ref, attempt: Attempt) -> bool:
-        open_ = attempt.open
-        open_.extend(b"\1" * (len(self.claims) - len(open_)))
+        open_: bytes | bytearray = attempt.still_open(len(self.claims))
+        order = self.order.settle()
+        if 1 not in open_:
+            return False
         known: dict[int, tuple[Requirement, ...] | None] = {}
         if self.keys < self.topology.keys:  # a rule over one more label has come up
             self.keys = self.topology.keys
-            self.areas = [self.topology.area(claim.load.requirements) for claim in self.claims]
-        areas = self.areas
-        order = self.order.settle()
-        for place, number in itertools.compress(enumerate(order), map(open_.__getitem__, order)):
-            if known and known.get(areas[number], ()) is None:
-                continue
-            load = self._joined(attempt, number, known)
-            if load is not None:
-                self.order.took(place)
-                self._add(pod, number, load, attempt)
-                return True
+            self.areas = array("q", (self.topology.area(claim.load.requirements) for claim in self.claims))
+        areas, start = self.areas, 0
+        while start < len(order):
+            rest = itertools.islice(order, start, None)
+            is_open = map(open_.__getitem__, itertools.islice(order, start, None))
+            tried = itertools.compress(enumerate(rest, start), is_open)
+            start = len(order)
+            for place, number in tried:
+                load = self._joined(attempt, number, known)
+                if load is not None:
+                    self.order.took(place)
+                    self._add(pod, number, load, attempt)
+                    return True
+                if known and known.get(area := areas[number], ()) is None:  # none of the same area takes it
+                    elsewhere = np.frombuffer(areas, np.int64) != area
+                    open_ = (np.frombuffer(open_, np.bool_) & elsewhere).tobytes()
+                    start = place + 1
+                    break
         return False
 
     def _joined(
@@ -228,22 +240,23 @@ class _Planner:
         wanted = claim.load.wanted(stage)
         if wanted is None:
             return None
-        if claim.load.join(stage) is None:  # and never will: its types only get fewer
+        if attempt.rules.hosts:
+            verdict = self.topology.on_host(attempt.rules, claim.host)
+            if verdict is not Verdict.YES:
+                if verdict is Verdict.NEVER:
+                    attempt.rules.barred.append(number)
+                    attempt.open[number] = 0
+                return None
+        load = claim.load.join(stage)
+        if load is None:  # and never will: its types only get fewer
             attempt.open[number] = 0
-            return None
-        if not attempt.rules:
-            return claim.load.join(stage)
+        if load is None or not attempt.rules:
+            return load
         area = self.areas[number]
         if area not in known:
             known[area] = self.topology.narrowed(attempt.rules, wanted)
         narrowed = known[area]
-        if narrowed is None:
-            return None
-        verdict = self.topology.on_host(attempt.rules, claim.host)
-        if verdict is not Verdict.YES:
-            attempt.open[number] = verdict is not Verdict.NEVER
-            return None
-        return claim.load.join(stage, narrowed)
+        return None if narrowed is None else claim.load.join(stage, narrowed)
 
     def _on_new_claim(self, pod: Ref, attempt: Attempt) -> bool:
         number = len(self.claims)
@@ -279,6 +292,8 @@ class _Planner:
         self.areas[number] = self.topology.area(load.requirements)
         claim.pods.append(pod)
         self.topology.record(attempt.peers, load.template.taints, load.requirements, claim.host)
+        if attempt.rules.hosts and self.topology.on_host(attempt.rules, claim.host) is Verdict.NEVER:
+            attempt.rules.barred.append(number)
 
     def _empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
         key = (template.name, types.tobytes())
@@ -307,13 +322,16 @@ def _bought(packing: Packing, settings: PlanSettings) -> Plan:
     launches: list[Launch] = []
     claims: list[PlannedClaim] = []
     waits = list(packing.waits)
-    chosen: dict[int, LaunchChoice | str] = {}
+    chosen: dict[object, LaunchChoice | str] = {}
     market = packing.market
     for claim in packing.claims:
         load = claim.load
-        if id(load) not in chosen:
-            chosen[id(load)] = choose(market.offers, load.requirements, load.types, strict=market.strict_min_values)
-        choice = chosen[id(load)]
+        same: object = id(load)  # minValues apart, a choice follows from the types and what of them is offered
+        if not load.requirements.has_min_values():
+            same = (load.types.tobytes(), market.offers.rows(load.requirements))
+        if same not in chosen:
+            chosen[same] = choose(market.offers, load.requirements, load.types, strict=market.strict_min_values)
+        choice = chosen[same]
         if isinstance(choice, str):
             reason = Reason(f"NodePool {load.template.name} cannot launch a node: {choice}")
             waits.extend(Wait(pod, reason, "provisioner") for pod in claim.pods)

@@ -56,11 +56,14 @@ class Verdict(Enum):
 class PodRules:
     """The groups that have a say in where a pod goes, each with whether its rule is about that pod too. ``areas``:
     over labels that several nodes may share, ``hosts``: over the name of the node. ``strict``: what the pod insists on.
+    ``barred``: numbers of planned NodeClaims that will never take such a pod because of ``hosts``, as far as somebody
+    found out; one list for all pods with the same of these.
     """
 
     areas: tuple[tuple[TopologyGroup, bool], ...]
     hosts: tuple[tuple[TopologyGroup, bool], ...]
     strict: Requirements
+    barred: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.areas or self.hosts)
@@ -92,6 +95,7 @@ class PodTopology:
         self._hosts: list[TopologyGroup] = []
         self._keys: list[str] = []
         self._areas: dict[tuple[int, tuple[Requirement | None, ...]], int] = {}
+        self._barred: dict[frozenset[tuple[int, bool]], list[int]] = {}
         for pod in settings.bound:
             node = self._nodes.get(pod.node)
             for group in self._avoiding(pod.namespace, pod.pod_anti_affinity, pod.tolerations):
@@ -119,7 +123,8 @@ class PodTopology:
         found = {id(one): one for one in (*own, *peers.avoided_by)}.values()
         told = [(one, one.rule.selects(peers.namespace, peers.labels)) for one in found]
         of_hosts = tuple(pair for pair in told if pair[0].rule.key == labels.HOSTNAME)
-        return PodRules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict)
+        barred = self._barred.setdefault(frozenset((id(one), selected) for one, selected in of_hosts), [])
+        return PodRules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict, barred)
 
     def narrowed(self, rules: PodRules, node: Requirements) -> tuple[Requirement, ...] | None:
         """What the rules leave of a node's labels, its name aside, for such a pod; ``None`` where they leave nothing.

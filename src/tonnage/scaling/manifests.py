@@ -50,6 +50,11 @@ def hpa_spec(source: autoscaling.HorizontalPodAutoscaler) -> HpaSpec:
     )
 
 
+def made_by_keda(source: autoscaling.HorizontalPodAutoscaler) -> bool:
+    """Whether the HPA is one that KEDA made for a ScaledObject, exported with the rest: KEDA makes it again."""
+    return any(owner.kind == "ScaledObject" for owner in source.metadata.owner_references)
+
+
 def behavior(written: autoscaling.HPABehavior | None) -> Behavior:
     """``spec.behavior`` with the API's defaults; without one, the older code path."""
     if written is None:

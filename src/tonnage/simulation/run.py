@@ -22,7 +22,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Offering
 from tonnage.machines.scraping import Scraper
 from tonnage.machines.training.happened import Then
-from tonnage.objects import apps, autoscaling, core, load
+from tonnage.objects import apps, core, load
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.rng import Streams
@@ -151,7 +151,7 @@ class SetUp:
     def replica_loops(self) -> list[Loop]:
         """The loops that set replicas, as the policy says."""
         by = self.scenario.policy(self.policy).scaling
-        scaler = self.options.scaler or (_manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by))
+        scaler = self.options.scaler or scaler_of(by)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
     @property
@@ -253,22 +253,28 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
     return [(name, o.zone, o.capacity_type) for name in catalogue.names for o in book.offerings(name)]
 
 
-def _manifest_loops(
+def scaler_of(by: str) -> Scaler:
+    """What makes the loops that set replicas: of the manifests' autoscalers, or of the policy of this name."""
+    return _manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by)
+
+
+def autoscalers(
     scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
-) -> list[Loop]:
-    """Replicas as the manifests say: every HPA, and KEDA."""
+) -> Autoscalers:
+    """Every HPA of the manifests, and KEDA."""
     admitted = configuration.admitted
     return Autoscalers(
-        [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
+        [manifests.hpa_spec(h) for h in admitted.hpas if not manifests.made_by_keda(h)],
         configuration.scaled,
         admitted.ambiguous,
         epoch_ns=EPOCH_NS,
-    ).loops()
+    )
 
 
-def _made_by_keda(hpa: autoscaling.HorizontalPodAutoscaler) -> bool:
-    """Whether the HPA is one that KEDA made for a ScaledObject, exported with the rest: KEDA makes it again."""
-    return any(owner.kind == "ScaledObject" for owner in hpa.metadata.owner_references)
+def _manifest_loops(
+    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+) -> list[Loop]:
+    return autoscalers(scenario, configuration, cluster, sources).loops()
 
 
 def _policy_loops(
@@ -281,3 +287,7 @@ def _policy_loops(
 
 def _source_name(source: TrafficProfile | Trace) -> str:
     return source.source.name if isinstance(source, TrafficProfile) else str(source.source)
+
+
+Options = RunOptions
+"""Its former name, for callers from outside."""
