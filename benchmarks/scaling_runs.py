@@ -69,7 +69,7 @@ def play(
     folder: Path, policy: str, replicas: int, setting: Setting | None = None, scaler: run.Scaler | None = None
 ) -> Outcome:
     """Run it from this many replicas: ``keda`` with a setting, ``slo``, or any with a scaler of its own."""
-    options = run.Options(tune=partial(_tuned, replicas, setting), scaler=scaler)
+    options = run.RunOptions(tune=partial(_tuned, replicas, setting), scaler=scaler)
     result = run.run(scenario.load(folder), policy, options)
     (service,) = result.services
     asked = tuple(result.series.services[0].replicas_wanted)

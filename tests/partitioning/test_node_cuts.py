@@ -16,7 +16,7 @@ from tonnage.fleet.outfit import REPLICAS_LABEL, STRATEGY_LABEL, offered
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.objects import core, load
 from tonnage.partitioning.configurations import read
-from tonnage.partitioning.labels import Card, predict
+from tonnage.partitioning.labels import NodeGpu, predict
 from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.node_cuts import (
     MIG_CONFIG,
@@ -314,6 +314,6 @@ def test_devices_give_what_the_device_plugin_offers_for_every_card_and_configura
                 for cut in made.cuts
             ]
             names = {one.resource.removeprefix("nvidia.com/mig-"): one.name for one in mig.profiles(gpu, plain=False)}
-            cards = [Card(gpu, tuple(names[one] for one in held)) for held in profiles]
+            cards = [NodeGpu(gpu, tuple(names[one] for one in held)) for held in profiles]
             assert predict(cards, strategy).resources == made.offers
     assert seen > 30

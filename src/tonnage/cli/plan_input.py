@@ -44,7 +44,7 @@ _SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlanInput:
     """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``minima``: of how
     many of them it needs a place; ``going``: nodes that may go back, and those that may not; ``stuck``: pods for which
     no node is of use, and why.
@@ -62,7 +62,7 @@ class Given:
     stuck: tuple[tuple[Ref, str], ...]
 
 
-def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> Given:
+def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> PlanInput:
     """Read manifests or a dump of a cluster. Raises InputError for anything that cannot be read."""
     if scenario.is_scenario(paths):
         hint = "give the folder of its manifests, or run it with tonnage simulate"
@@ -99,7 +99,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )
     stuck = tuple(_stuck(snapshot, {pod.ref for pod in waiting}, supplied, configuration.blockers))
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, minima, sorted_findings(found), going, stuck)
+    return PlanInput(waiting, nodes, pools, catalogue, settings, gangs, minima, sorted_findings(found), going, stuck)
 
 
 def _stuck(

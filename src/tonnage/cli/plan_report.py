@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from tonnage.cli.plan_input import Given
+from tonnage.cli.plan_input import PlanInput
 from tonnage.cli.plan_occupied import Going
 from tonnage.decisions import Finding, Ref
 from tonnage.provisioning.optimal.difference import NodeChange, difference
@@ -124,7 +124,7 @@ class PlanReport(msgspec.Struct, frozen=True):
 
 
 def report(
-    given: Given,
+    given: PlanInput,
     karpenter: Plan | None,
     optimal: OptimalPlan | None,
     replanned: Replan | None = None,

@@ -15,9 +15,8 @@ from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.metrics.promql import Vector
 from tonnage.scaling import hpa, keda, policies
-from tonnage.scaling.replicas import Reading
-from tonnage.scaling.target import Reading as TrafficReading
-from tonnage.scaling.target import Target
+from tonnage.scaling.replicas import MetricReading
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scheduling.seats import Seats
 
 
@@ -38,7 +37,9 @@ class Autoscalers:
         snapshot = world.snapshot()
         decisions: list[Scale] = []
         for spec in self.plain:
-            readings = [Reading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics]
+            readings = [
+                MetricReading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics
+            ]
             decisions += self._recommend(world, snapshot, spec, readings)
         for scaled in self.scaled:
             generated = keda.generated_hpa(scaled)
@@ -57,7 +58,7 @@ class Autoscalers:
         return decisions
 
     def _recommend(
-        self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[Reading]
+        self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[MetricReading]
     ) -> list[Scale]:
         workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:

@@ -26,10 +26,10 @@ from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations, cut_node
 from tonnage.provisioning import labels as known_labels
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.load import Load, Market, Stage
-from tonnage.provisioning.pods import PREFER_NO_SCHEDULE, PodShape, Step, strict_requirements
+from tonnage.provisioning.load import ClaimLoad, Market, Stage
+from tonnage.provisioning.pods import PREFER_NO_SCHEDULE, PodShape, RelaxationStep, strict_requirements
 from tonnage.provisioning.requirements import Requirements
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 
 ACCELERATOR = "cloud.google.com/gke-accelerator"
 _MIG_MARK, _SHARED_MARK = "-MIG-", "-SHARED"
@@ -47,7 +47,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class PodGpu:
     """What a pod gets of a GPU. ``name``: of the GPU or the MIG instance, as in :func:`tonnage.facts.mig.resolve`.
     ``sharers``: how many pods may be on it. ``part``: the most of its memory that the pod can have, 1 where nothing
     stops it."""
@@ -64,7 +64,7 @@ class Place:
     NodePool of its nodes. ``bought``: they are still to be launched."""
 
     name: str
-    card: Card | None
+    card: PodGpu | None
     cards: int = 0
     host: Host = NO_HOST
     instance_type: str = ""
@@ -88,7 +88,7 @@ class Landing:
         self._stages = 0
 
     @cached_property
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PoolTemplate, ...]:
         """The NodePools that can be read."""
         made = []
         for pool in self._pools:
@@ -138,17 +138,17 @@ class Landing:
             for card in self._cards(gpu, count, machine.labels, shape.ask):
                 yield Place(machine.name, card, count, host, type_, pool=pool)
 
-    def _on_pool(self, template: Template, shape: PodShape) -> Iterator[Place]:
+    def _on_pool(self, template: PoolTemplate, shape: PodShape) -> Iterator[Place]:
         catalogue = self.catalogue
         amounts = {"pods": 1, **shape.requests}
         cut = {SHARED_GPU, *dict(shape.ask.profiles)}
         counted = {name: amount for name, amount in amounts.items() if name not in cut}
         for wanted in strict_requirements(shape):
             self._stages += 1
-            step = Step((*shape.tolerations, PREFER_NO_SCHEDULE), wanted)
+            step = RelaxationStep((*shape.tolerations, PREFER_NO_SCHEDULE), wanted)
             requests, unknown = catalogue.amounts(counted), tuple(catalogue.unknown(counted))
             stage = Stage(self._stages, step, amounts, requests, unknown, shape.ask)
-            load = Load.empty(self._market, template, template.types).join(stage)
+            load = ClaimLoad.empty(self._market, template, template.types).join(stage)
             if load is None:
                 continue
             for layout, index in zip(*np.nonzero(load.choices & load.types), strict=True):
@@ -178,7 +178,7 @@ class Landing:
         chosen = np.flatnonzero(self.catalogue.select(wanted))
         return frozenset(self.catalogue.types[int(index)].gpu for index in chosen)
 
-    def _cards(self, gpu: str, count: int, labels: Mapping[str, str], ask: Ask) -> Iterator[Card | None]:
+    def _cards(self, gpu: str, count: int, labels: Mapping[str, str], ask: Ask) -> Iterator[PodGpu | None]:
         """What the pod may get of the node's GPUs."""
         if not gpu or ask.kind is Kind.NONE:
             yield None
@@ -196,32 +196,32 @@ class Landing:
                 yield from _of_cut(gpu, cut, ask)
 
 
-def _of_cut(gpu: str, cut: Cut, ask: Ask) -> Iterator[Card | None]:
+def _of_cut(gpu: str, cut: Cut, ask: Ask) -> Iterator[PodGpu | None]:
     name = gpus.get(gpu).name
     if cut.how is How.REPLICAS and cut.instances is not None:
         for resource in dict.fromkeys(resource for resource, _ in cut.instances):
             card = _instance(gpu, resource)
             each = cut.replicas // max(1, len(cut.instances))
-            yield card and Card(card.name, each)
+            yield card and PodGpu(card.name, each)
     elif cut.how is How.REPLICAS:
         part = ask.count / cut.replicas if cut.isolated else 1.0
-        yield Card(name, cut.replicas, min(1.0, part))
+        yield PodGpu(name, cut.replicas, min(1.0, part))
     elif cut.how is How.MIG:
         return  # whole GPUs are not offered
     elif ask.kind is Kind.MEMORY and ask.separate:
         part = ask.mib / gpus.get(gpu).memory_mib if ask.mib else ask.percent / 100
-        yield Card(name, math.floor(1 / part) if 0 < part < 1 else 1, min(1.0, part or 1.0))
+        yield PodGpu(name, math.floor(1 / part) if 0 < part < 1 else 1, min(1.0, part or 1.0))
     elif ask.kind is Kind.SHARE and ask.milli:
-        yield Card(name, max(1, FULL // ask.milli))
+        yield PodGpu(name, max(1, FULL // ask.milli))
     else:
-        yield Card(name)
+        yield PodGpu(name)
 
 
-def _instance(gpu: str, resource: str) -> Card | None:
+def _instance(gpu: str, resource: str) -> PodGpu | None:
     """The MIG instance that the device plugin offers by this name on the GPU; None where the GPU has none such."""
     for profile in mig.profiles(gpu, plain=False):
         if profile.resource == resource:
-            return Card(f"{gpu}:{profile.name}")
+            return PodGpu(f"{gpu}:{profile.name}")
     return None
 
 

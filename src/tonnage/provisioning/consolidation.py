@@ -30,9 +30,9 @@ from tonnage.provisioning.balanced import Totals
 from tonnage.provisioning.budgets import allowance
 from tonnage.provisioning.candidates import Candidate, MovablePod, RunningNode, candidates, is_held, moves
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.karpenter import Claim, Packing, pack
+from tonnage.provisioning.karpenter import NewNodeClaim, Packing, pack
 from tonnage.provisioning.launch import choose
-from tonnage.provisioning.load import Load
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.plans import PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod
 from tonnage.provisioning.replacement import Replacing, cheapest_micro_usd
@@ -99,7 +99,7 @@ class Proposal:
     reason: str
     method: str
     going: tuple[Candidate, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[NewNodeClaim, ...] = ()
 
 
 @dataclass
@@ -348,7 +348,7 @@ class Round:
         if packing is None or len(packing.claims) > 1:
             return None
         price = sum(one.price for one in going)
-        claims: tuple[Claim, ...] = ()
+        claims: tuple[NewNodeClaim, ...] = ()
         if packing.claims:
             (claim,) = packing.claims
             load = Replacing(self.catalogue, self.gates.spot_to_spot_consolidation).replacement(claim.load, going)
@@ -360,7 +360,7 @@ class Round:
             return None
         return Proposal(UNDERUTILIZED, method, tuple(going), claims)
 
-    def _launched(self, claims: Iterable[Claim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
+    def _launched(self, claims: Iterable[NewNodeClaim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
         """What is launched for these claims; those for which nothing can be are left out."""
         found: list[PlannedClaim] = []
         launches: list[Launch] = []
@@ -375,9 +375,9 @@ class Round:
         return tuple(found), tuple(launches)
 
 
-def _on(claim: Claim, load: Load) -> Claim:
+def _on(claim: NewNodeClaim, load: ClaimLoad) -> NewNodeClaim:
     """The same pods on other instance types."""
-    return Claim(load, claim.pods, claim.host)
+    return NewNodeClaim(load, claim.pods, claim.host)
 
 
 def _has_pods(one: Candidate) -> bool:

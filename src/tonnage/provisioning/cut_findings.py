@@ -23,14 +23,14 @@ from tonnage.partitioning.node_cuts import (
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.devices import parts_of
-from tonnage.provisioning.template import Template
+from tonnage.provisioning.template import PoolTemplate
 
 _SHOWN = 3
 
 
 def cut_findings(
     pool: karpenter.NodePool,
-    template: Template,
+    template: PoolTemplate,
     catalogue: Catalogue,
     buyable: TypeMask,
     configurations: Configurations,
@@ -63,7 +63,7 @@ class _Checks:
     def __init__(
         self,
         pool: karpenter.NodePool,
-        template: Template,
+        template: PoolTemplate,
         catalogue: Catalogue,
         buyable: TypeMask,
         configurations: Configurations,

@@ -29,7 +29,7 @@ ALL_EFFECTS = (*selectors.HARD_EFFECTS, "PreferNoSchedule")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class PoolTemplate:
     """What nodes of one NodePool are like.
 
     ``requirements``: the NodePool's, with its labels and its name as further requirements. ``types``:
@@ -86,7 +86,7 @@ def compile_pool(
     daemon_sets: Sequence[PodShape] = (),
     storage: NodeStorage | None = None,
     configurations: Configurations = OWN,
-) -> Template:
+) -> PoolTemplate:
     """The template of one NodePool. ``storage`` is that of its EC2NodeClass (EC2's default volume when not
     known), ``configurations`` are those that labels of its nodes may name.
     """
@@ -113,7 +113,7 @@ def compile_pool(
         daemons[runs_on] += catalogue.amounts({"pods": 1, **shape.requests})
         if shape.host_ports:
             ports.append((runs_on, shape.host_ports))
-    return Template(
+    return PoolTemplate(
         name=pool.metadata.name,
         weight=pool.spec.weight or 0,
         requirements=requirements,

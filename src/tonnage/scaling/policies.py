@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 from tonnage.decisions import Scale
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scaling import slo
-from tonnage.scaling.target import Reading, Target
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
 
 ReplicaPolicy: TypeAlias = Callable[
-    [Snapshot, Sequence[Target], Mapping[str, Reading], Mapping[str, Any], Seats],
+    [Snapshot, Sequence[Target], Mapping[str, TrafficReading], Mapping[str, Any], Seats],
     tuple[list[Scale], dict[str, Any]],
 ]
 """A snapshot, the targets of the policy's workloads, what was measured of each and what the policy remembers of each

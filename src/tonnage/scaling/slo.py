@@ -36,11 +36,11 @@ from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.scaling import waiting
 from tonnage.scaling.demand import LONG_NS, MEMORY_NS, SHORT_NS, Forecast, forecast
 from tonnage.scaling.free_room import FreeRoom
-from tonnage.scaling.target import Reading, Target
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
 from tonnage.units import NS_PER_S
 
-__all__ = ["Memory", "Reading", "Target", "at_reuse", "decide", "forecast"]
+__all__ = ["Memory", "Target", "TrafficReading", "at_reuse", "decide", "forecast"]
 
 Counts: TypeAlias = tuple[tuple[int, float], ...]
 Needs: TypeAlias = tuple[tuple[int, int], ...]
@@ -92,7 +92,7 @@ class Need:
 def decide(
     snapshot: Snapshot,
     targets: Sequence[Target],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, TrafficReading],
     memory: Mapping[str, Memory],
     seats: Seats,
 ) -> tuple[list[Scale], dict[str, Memory]]:
@@ -156,7 +156,7 @@ def _recently(snapshot: Snapshot, history: Needs) -> int:
     return max(replicas for t, replicas in history if t > snapshot.now_ns - 2 * SHORT_NS)
 
 
-def at_reuse(target: Target, reading: Reading | None) -> Target:
+def at_reuse(target: Target, reading: TrafficReading | None) -> Target:
     """The target with what a replica sustains at the share of prompts that caches were seen to hold, if it is known."""
     if target.sized is None or reading is None or not reading.asked or reading.found is None:
         return target
@@ -224,14 +224,14 @@ def _why_held(target: Target, needed: int, held: int, current: int, *, settled: 
     return "held: a replica on the fixed fleet costs nothing" if settled else "held: not all replicas serve yet"
 
 
-def _horizon(target: Target, reading: Reading) -> int:
+def _horizon(target: Target, reading: TrafficReading) -> int:
     """The cold start of the next replica in ns: measured, and no less than that of a node where it needs one."""
     recent = sorted(reading.cold_starts_ns[-8:])
     measured = recent[-(-len(recent) * 3 // 4) - 1] if recent else target.prior_cold_start_ns
     return max(measured, target.new_node_ns)
 
 
-def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Reading, horizon: int) -> Need | None:
+def _need(target: Target, workload: WorkloadView, counts: Counts, reading: TrafficReading, horizon: int) -> Need | None:
     assert reading.in_flight is not None
     demand = forecast(counts, horizon, target.z, far=target.far)
     if demand is None:

@@ -12,7 +12,7 @@ from tonnage.control.nodes import Pools
 from tonnage.decisions import Ref
 from tonnage.machines import nodes
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim
+from tonnage.machines.objects import SimulatedNodeClaim
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue
 from tonnage.provisioning.eksctl_groups import EKS_GROUP_LABEL, NODE_GROUP_LABEL
 from tonnage.provisioning.group_pools import GroupPool, group_pools
@@ -39,7 +39,7 @@ def start(groups: Described, catalogue: Catalogue, cluster: SimulatedCluster) ->
                 zone=zone,
                 price_micro_usd_per_hour=prices[zone],
             )
-            node = nodes.start_node(cluster, Claim(launch, 0))
+            node = nodes.start_node(cluster, SimulatedNodeClaim(launch, 0))
             nodes.register_node(cluster, node)
             nodes.initialize_node(cluster, node)
 

@@ -62,7 +62,7 @@ Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loo
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunOptions:
     """How to run: ``trace`` replaces every service's profile, ``check`` verifies all invariants after every event,
     ``price_file`` overrides prices, ``observer`` is called after every event. ``manifest``: what the policy's folder
     has, where somebody has read it already. ``profiles``: traffic by the names of its Services, joined with ``+`` where
@@ -88,7 +88,7 @@ class SetUp:
 
     scenario: Scenario
     policy: str
-    options: Options
+    options: RunOptions
     configuration: Configuration
     cluster: SimulatedCluster
     sources: Sources
@@ -179,9 +179,9 @@ class SetUp:
         )
 
 
-def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> SetUp:
+def set_up(scenario: Scenario, policy: str, options: RunOptions | None = None) -> SetUp:
     """Read and admit everything. Raises InputError for anything wrong in the scenario, its manifests or its traffic."""
-    options = options or Options()
+    options = options or RunOptions()
     chosen = scenario.policy(policy)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
     region = scenario.spec.region
@@ -230,7 +230,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     return replace(made, configuration=configuration)
 
 
-def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
+def run(scenario: Scenario, policy: str, options: RunOptions | None = None) -> Result:
     """Run one policy in the simulated world. Raises InputError as :func:`set_up` does."""
     made = set_up(scenario, policy, options)
     return made.result(play(made))

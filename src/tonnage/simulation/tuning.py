@@ -151,7 +151,7 @@ class Tuning:
         def tune(manifest: load.Manifest) -> load.Manifest:
             return replace(manifest, objects=tuple(_changed(one, name, setting) for one in manifest.objects))
 
-        result = run.run(self.scenario, self.policy, run.Options(seed=seed, trace=trace, tune=tune))
+        result = run.run(self.scenario, self.policy, run.RunOptions(seed=seed, trace=trace, tune=tune))
         self.done(1)
         service = self._service(result)
         hours = result.gpu_hours
