@@ -12,7 +12,7 @@ from tonnage.control.loops import Loop
 from tonnage.control.opt_in import AUTOSCALE, opted_in
 from tonnage.control.past import READY, REPLICAS, Past, PastWorkload, play
 from tonnage.control.replicas import Autoscalers, ReplicaPlanner
-from tonnage.control.shadow import ShadowAutoscalers, ShadowPlanner, ScalerStep
+from tonnage.control.shadow import ScalerStep, ShadowAutoscalers, ShadowPlanner
 from tonnage.decisions import Ref
 from tonnage.metrics.promql import parse
 from tonnage.metrics.samples import stored

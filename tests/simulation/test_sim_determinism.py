@@ -118,7 +118,7 @@ import sys
 from pathlib import Path
 import msgspec
 from tonnage.simulation import run, scenario
-sys.stdout.buffer.write(msgspec.json.encode(run.run(scenario.load(Path(sys.argv[1])), sys.argv[2], run.Options(seed=3))))
+sys.stdout.buffer.write(msgspec.json.encode(run.run(scenario.load(Path(sys.argv[1])), sys.argv[2], run.RunOptions(seed=3))))
 """
 
 

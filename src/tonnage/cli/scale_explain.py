@@ -150,7 +150,9 @@ def _ready_after_ns(text: str) -> int:
         raise InputError.at(f'"{text}" is not a duration', field="--ready-after", hint="expected e.g. 90s") from None
 
 
-def _of_scenario(paths: list[Path], policy: str | None, seed: int) -> tuple[tuple[ScalerStep, ...], tuple[str, ...], str]:
+def _of_scenario(
+    paths: list[Path], policy: str | None, seed: int
+) -> tuple[tuple[ScalerStep, ...], tuple[str, ...], str]:
     from tonnage.simulation import run, scenario
     from tonnage.simulation.shadows import shadowed
 

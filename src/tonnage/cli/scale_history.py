@@ -14,7 +14,7 @@ from tonnage.cli import files, prometheus_options
 from tonnage.control import past
 from tonnage.control.opt_in import AUTOSCALE, opted_in
 from tonnage.control.replicas import Autoscalers, ReplicaPlanner
-from tonnage.control.shadow import ShadowAutoscalers, ShadowPlanner, ScalerStep, in_order
+from tonnage.control.shadow import ScalerStep, ShadowAutoscalers, ShadowPlanner, in_order
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.live import prometheus_answers

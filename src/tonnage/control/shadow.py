@@ -178,5 +178,7 @@ def unheard(loop: Loop) -> Loop:
     return replace(loop, decide=decide)
 
 
-def _step(at_ns: int, by: str, object_: Ref, target: Ref, view: WorkloadView, wanted: int, reason: Reason) -> ScalerStep:
+def _step(
+    at_ns: int, by: str, object_: Ref, target: Ref, view: WorkloadView, wanted: int, reason: Reason
+) -> ScalerStep:
     return ScalerStep(at_ns, by, object_, target, view.replicas, view.ready, wanted, reason)

@@ -288,3 +288,7 @@ def _saved(asked: Question, now: Way, best: Way) -> str:
 
 def _unchanged(best: Way) -> str:
     return f"the bill for whole instances does not fall: the GPUs beside these {best.gpus} must find other work"
+
+
+Workload = SharingWorkload
+"""Its former name, for callers from outside."""

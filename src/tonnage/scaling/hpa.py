@@ -334,3 +334,7 @@ def _beaten(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> 
             why = "the metric that asks for most replicas wins"
             beaten.append(Alternative(str(metric), why, float(proposal.replicas)))
     return tuple(beaten)
+
+
+Reading = MetricReading
+"""Its former name, for callers from outside."""

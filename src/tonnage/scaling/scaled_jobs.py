@@ -142,3 +142,7 @@ def is_pending(scaling: JobScaling, phases: Sequence[str], conditions: Sequence[
         wanted = set(scaling.pending_conditions)
         return not any(wanted <= set(has) for has in conditions)
     return not any(phase in ("Running", "Succeeded") for phase in phases)
+
+
+Queue = TriggerQueue
+"""Its former name, for callers from outside."""

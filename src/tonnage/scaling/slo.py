@@ -337,3 +337,7 @@ def first_to_go(snapshot: Snapshot, workload: WorkloadView, count: int) -> tuple
 
     chosen = sorted(workload.pods, key=order)[:count]
     return tuple(Ref("Pod", pod.name, pod.namespace) for pod in chosen)
+
+
+Reading = TrafficReading
+"""Its former name, for callers from outside."""

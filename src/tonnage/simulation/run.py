@@ -287,3 +287,7 @@ def _policy_loops(
 
 def _source_name(source: TrafficProfile | Trace) -> str:
     return source.source.name if isinstance(source, TrafficProfile) else str(source.source)
+
+
+Options = RunOptions
+"""Its former name, for callers from outside."""

@@ -11,7 +11,7 @@ from functools import partial
 
 from tonnage.control.loops import Loop
 from tonnage.control.replicas import Planned, ReplicaPlanner
-from tonnage.control.shadow import ShadowAutoscalers, ShadowPlanner, ScalerStep, in_order, unheard
+from tonnage.control.shadow import ScalerStep, ShadowAutoscalers, ShadowPlanner, in_order, unheard
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.machines.cluster import SimulatedCluster
