@@ -151,7 +151,7 @@ def report(
     )
 
 
-def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: Given | None = None) -> PolicyPlan:
+def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput | None = None) -> PolicyPlan:
     fixed = given.static if given is not None else Plan((), (), (), (), {})
     nodes = tuple(
         NewNode(

@@ -165,7 +165,7 @@ class Round:
             room = min(len(going), budget[pool.name], len(going) if most is None else most - len(own))
             if room > 0:
                 load = static.empty_load(pool, self.catalogue, self.settings)
-                made = tuple(Claim(load, [], f"static-{number}") for number in range(room))
+                made = tuple(NewNodeClaim(load, [], f"static-{number}") for number in range(room))
                 return Proposal(DRIFTED, STATIC_DRIFT, tuple(going[:room]), made)
         return None
 
