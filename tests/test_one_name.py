@@ -28,7 +28,6 @@ ONE = {
     "Settings": "scheduling/place.py",
     "Site": "machines/site.py",
     "State": "fleet/cluster_state.py",
-    "Step": "partitioning/relayout.py",
     "Target": "scaling/target.py",
     "Trial": "scheduling/trial.py",
     "Workload": "machines/objects.py",

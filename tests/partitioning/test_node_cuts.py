@@ -9,7 +9,8 @@ import pytest
 from builders import fleet, pod
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, mig
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.devices import OPEN, How, replica
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import REPLICAS_LABEL, STRATEGY_LABEL, offered
@@ -19,7 +20,6 @@ from tonnage.partitioning.configurations import read
 from tonnage.partitioning.labels import NodeGpu, predict
 from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.node_cuts import (
-    MIG_CONFIG,
     MIG_STATE,
     MIG_STRATEGY,
     OWN,

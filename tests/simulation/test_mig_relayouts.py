@@ -19,8 +19,8 @@ from tonnage.control.partitioner import Partitioner
 from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Applied, Instances, Outcome, Reason, Ref, Refused, Relayout, Stale
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.cards import NO_DEVICE
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.invariants import violations
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster

@@ -12,7 +12,8 @@ from sim_builders import EXAMPLE, TYPICAL, launch, run_until, world
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.errors import InputError
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.devices import How
 from tonnage.hollow import lockstep
 from tonnage.kube.resources import NODE_CLAIMS, NODES
@@ -22,7 +23,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
 from tonnage.machines.life import NodeRunning
 from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
+from tonnage.partitioning.node_cuts import MIG_STRATEGY, PLUGIN_CONFIG
 from tonnage.simulation import run, scenario
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import load

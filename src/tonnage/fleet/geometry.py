@@ -13,8 +13,6 @@ from tonnage.facts import gpus, mig
 MEDIA = 1 << 8
 """The bit of the media engines, of which a card has one set to give away."""
 
-MIG_PREFIX = "nvidia.com/mig-"
-
 
 @dataclass(frozen=True, slots=True)
 class Slot:

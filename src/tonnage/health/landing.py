@@ -16,11 +16,21 @@ from tonnage.cuda_fit import host as hosts
 from tonnage.cuda_fit.host import Host
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, mig
-from tonnage.facts.labels import GPU_PRODUCT, INSTANCE_TYPE
-from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
+from tonnage.facts.labels import (
+    ARCH,
+    GPU,
+    GPU_COUNT,
+    GPU_PRODUCT,
+    INSTANCE_TYPE,
+    MIG_PREFIX,
+    MIG_PRODUCT,
+    OS,
+    SHARED_PRODUCT,
+    product_of,
+)
+from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal, shape_of
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations, cut_node
@@ -32,7 +42,6 @@ from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import PoolTemplate, compile_pool
 
 ACCELERATOR = "cloud.google.com/gke-accelerator"
-_MIG_MARK, _SHARED_MARK = "-MIG-", "-SHARED"
 NO_HOST = Host()
 
 
@@ -173,7 +182,7 @@ class Landing:
     def _sold(self, wanted: Requirements) -> frozenset[str] | None:
         """The GPUs of the instance types that labels of theirs select; None where none is asked for."""
         own = known_labels.of_instance_type() & set(wanted)
-        if not own - {"kubernetes.io/arch", "kubernetes.io/os"}:
+        if not own - {ARCH, OS}:
             return None
         chosen = np.flatnonzero(self.catalogue.select(wanted))
         return frozenset(self.catalogue.types[int(index)].gpu for index in chosen)
@@ -186,11 +195,11 @@ class Landing:
             for resource, _ in ask.profiles:
                 yield _instance(gpu, resource)
         else:
-            product = labels.get(GPU_PRODUCT, "")
+            _, profile = product_of(labels.get(GPU_PRODUCT, ""))
             made = cut_node(self.cuts, labels, gpu, max(1, count))
             cuts = made.cuts or (Cut(),)
-            if not made.cuts and _MIG_MARK in product:
-                yield _instance(gpu, MIG_PREFIX + product.partition(_MIG_MARK)[2].removesuffix(_SHARED_MARK))
+            if not made.cuts and profile:
+                yield _instance(gpu, MIG_PREFIX + profile)
                 return
             for cut in dict.fromkeys(cuts):
                 yield from _of_cut(gpu, cut, ask)
@@ -228,8 +237,8 @@ def _instance(gpu: str, resource: str) -> PodGpu | None:
 def _gpu_of(labels: Mapping[str, str], instance_type: str) -> tuple[str, int]:
     """(name among the GPUs, how many) of a node, by what its labels say; empty where they do not."""
     type_ = instances.get(instance_type) if instances.known(instance_type) else None
-    written = labels.get(GPU_PRODUCT, "").partition(_MIG_MARK)[0].removesuffix(_SHARED_MARK)
-    count = labels.get("nvidia.com/gpu.count", "")
+    written, _ = product_of(labels.get(GPU_PRODUCT, ""))
+    count = labels.get(GPU_COUNT, "")
     number = int(count) if count.isascii() and count.isdigit() and len(count) < 4 else 0
     for name in (written, labels.get(ACCELERATOR, "")):
         if name and (found := _known_gpu(name)):
@@ -250,8 +259,8 @@ def _with_product(labels: Mapping[str, str], gpu: str) -> Mapping[str, str]:
 
 def _allows(wanted: Requirements, gpu: gpus.Gpu) -> bool:
     product = wanted.get(GPU_PRODUCT)
-    if product is not None and not product.has(gpu.product) and not product.has(gpu.product + _SHARED_MARK):
-        slices = {f"{gpu.product}{_MIG_MARK}{one.name}" for one in mig.profiles(gpu.name)}
+    if product is not None and not product.has(gpu.product) and not product.has(gpu.product + SHARED_PRODUCT):
+        slices = {f"{gpu.product}{MIG_PRODUCT}{one.name}" for one in mig.profiles(gpu.name)}
         if not any(product.has(one) for one in slices):
             return False
     accelerator = wanted.get(ACCELERATOR)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.asks import is_device
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.live.places import places_of
 from tonnage.machines.objects import Pod, SimulatedNode
 from tonnage.machines.site import Site

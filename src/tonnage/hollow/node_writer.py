@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tonnage.facts.labels import INITIALIZED, NVIDIA
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts.labels import INITIALIZED, MIG_PREFIX, NVIDIA
 from tonnage.hollow import statuses
 from tonnage.hollow.mig_manager import MigManager
 from tonnage.kube.resources import NODE_CLAIMS, NODES

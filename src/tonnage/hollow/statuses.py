@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from tonnage.facts.labels import BETA_OS, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, ZONE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
 from tonnage.machines.objects import End, Pod, SimulatedNode
@@ -28,9 +28,9 @@ GATED = "ReadinessGatesNotReady"
 def node_body(node: SimulatedNode, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
     """The Node as its kubelet registers it."""
     labels = {
-        "kubernetes.io/hostname": node.name,
-        "kubernetes.io/os": "linux",
-        "beta.kubernetes.io/os": "linux",
+        HOSTNAME: node.name,
+        OS: "linux",
+        BETA_OS: "linux",
         **row.labels,
     }
     annotations = {ANNOTATION: "true"}

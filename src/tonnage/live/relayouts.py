@@ -6,6 +6,7 @@ import msgspec
 
 from tonnage.control.partitioner import AGAIN
 from tonnage.decisions import UNABLE, Applied, Outcome, Ref, Refused, Relayout, Stale
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.kube.clock import Clock
 from tonnage.live.cutting import Wanted, failed
 from tonnage.live.doubts import LATE_NS, SOON_NS, Doubts
@@ -13,7 +14,6 @@ from tonnage.live.effects import Effects, Unsure
 from tonnage.live.feed import Changes
 from tonnage.live.observed import Observed
 from tonnage.live.recording import EventSink
-from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.partitioning.node_layouts import Order, Phase
 from tonnage.units import NS_PER_S
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRESENT, GPU_PRODUCT, NODE_POOL
 from tonnage.facts.prices import OWNED
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
-from tonnage.machines.own_nodes import PRODUCT
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
 from tonnage.objects import core, karpenter
@@ -42,7 +42,7 @@ def start_node(cluster: Site, claim: SimulatedNodeClaim, machine: InstanceType |
         price_micro_usd_per_hour=launch.price_micro_usd_per_hour,
         launched_ns=cluster.now_ns,
         disk_bytes_per_s=physics.disk_bytes_per_s(launch.node_pool, itype),
-        gpu_product=launch.labels.get(PRODUCT, "") if machine else physics.gpu_product(itype),
+        gpu_product=launch.labels.get(GPU_PRODUCT, "") if machine else physics.gpu_product(itype),
         machine=machine,
         taints=launch.taints if machine else (),
         gpu_memory_mib=itype.gpu_memory_mib,
@@ -118,14 +118,14 @@ def register_node(cluster: Site, node: SimulatedNode) -> None:
         labels = labels_of_machine(itype.name, node.zone, pool.labels)
     elif pool is not None:
         labels = as_auto(labels) if pool.auto else labels
-        labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels, **node.labels}
+        labels |= {NODE_POOL: node.node_pool, **pool.labels, **node.labels}
     else:
         labels |= node.labels
     if node.gpus and not node.machine:
         labels |= {
-            "nvidia.com/gpu.present": "true",
-            "nvidia.com/gpu.count": str(node.gpus),
-            "nvidia.com/gpu.product": node.gpu_product,
+            GPU_PRESENT: "true",
+            GPU_COUNT: str(node.gpus),
+            GPU_PRODUCT: node.gpu_product,
         }
     made = cuts_of(cluster, node)
     later = {itype.resource, *made.offers}

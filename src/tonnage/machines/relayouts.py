@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tonnage.decisions import Applied, Instances, Outcome, Relayout, layout_text
+from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.cards import NO_DEVICE
-from tonnage.fleet.geometry import MIG_PREFIX, geometry
+from tonnage.fleet.geometry import geometry
 from tonnage.gate import in_order
 from tonnage.machines.events import Event, Later
 from tonnage.machines.layout_change import LayoutChange

@@ -16,8 +16,7 @@ from msgspec import Struct, structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
-from tonnage.facts.labels import NVIDIA
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts.labels import MIG_PREFIX, NVIDIA
 from tonnage.objects import duration
 from tonnage.objects.api.errors import SUBDOMAIN
 from tonnage.objects.decode import show

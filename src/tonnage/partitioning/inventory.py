@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import gpus, instances, mig
-from tonnage.facts.labels import GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_PRODUCT
-from tonnage.fleet.asks import GPU
-from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_CONFIG, MIG_PREFIX, product_of
+from tonnage.fleet.geometry import Geometry, geometry
 from tonnage.fleet.outfit import MOST_DEVICES, laid_out
 from tonnage.objects import apps, core
 from tonnage.objects.base import where
@@ -25,7 +24,6 @@ from tonnage.partitioning.fleet_plan import Demand, PlannedGpu, plan
 from tonnage.partitioning.layouts import Layout, Placement
 from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.mig_parted import Spec
-from tonnage.partitioning.node_cuts import MIG_CONFIG
 
 _NAMED = 3
 """Names in a note; the rest is counted."""
@@ -106,7 +104,7 @@ def _add_node(
     labels = node.metadata.labels
     kind = labels.get(INSTANCE_TYPE, "")
     offer = instances.get(kind) if instances.known(kind) else None
-    product, _, single = labels.get(GPU_PRODUCT, "").removesuffix("-SHARED").partition(MIG_PRODUCT)
+    product, single = product_of(labels.get(GPU_PRODUCT, ""))
     name = product or (offer.gpu if offer else "")
     if not name:
         return

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from tonnage.errors import InputError
 from tonnage.facts import cuda, gpus, mig, mig_devices
 from tonnage.facts.cuda import CudaGpu
-from tonnage.facts.labels import NVIDIA
+from tonnage.facts.labels import GPU, MIG_PRODUCT, NVIDIA
 from tonnage.facts.mig import MigProfile
-from tonnage.fleet.asks import GPU
 from tonnage.partitioning import mps
 from tonnage.partitioning.device_plugin import Sharing
 
@@ -276,7 +275,7 @@ def _label_instances(
     node.put(f"{NVIDIA}mig", {"strategy": strategy})
     cut = [card for card in cards if card.profiles is not None]
     if invalid:
-        product = f"{cut[0].made_by}-MIG-INVALID"
+        product = f"{cut[0].made_by}{MIG_PRODUCT}INVALID"
         node.put(GPU, {"product": product, "count": 0, "replicas": 0, "memory": 0})
         return
     counts: Counter[str] = Counter()

@@ -18,9 +18,9 @@ from functools import lru_cache
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import mig_devices, names
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG, MIG_PREFIX
 from tonnage.fleet.devices import OPEN, Cut, How
-from tonnage.fleet.geometry import MIG_PREFIX, geometry
+from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import MPS, REPLICAS_LABEL, STRATEGY_LABEL
 from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
 from tonnage.partitioning import device_plugin, mps
@@ -30,7 +30,6 @@ from tonnage.partitioning.layouts import Layout, card, resource
 from tonnage.partitioning.mig_cards import RefusedLayout, known_configs, try_on
 from tonnage.partitioning.mig_parted import Entry, Spec
 
-MIG_CONFIG = "nvidia.com/mig.config"
 MIG_STRATEGY = "nvidia.com/mig.strategy"
 PLUGIN_CONFIG = device_plugin.CONFIG_LABEL
 MIG_STATE = "nvidia.com/mig.config.state"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tonnage.errors import InputError
 from tonnage.facts import gpus, mig
 from tonnage.facts.gpus import Gpu
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.partitioning import layouts, leases, mps, turns
 from tonnage.partitioning.mps import Isolation
 from tonnage.partitioning.share import (
@@ -65,7 +66,7 @@ def cut(asked: Question) -> Way:
         placed = layouts.place(on, [chosen[i].piece for i in holds])
         return "no place for it" if placed is None else tuple(chosen[i] for i in holds)
 
-    return _way(asked, "mig", APART, serve, "nvidia.com/mig.config")
+    return _way(asked, "mig", APART, serve, MIG_CONFIG)
 
 
 def _profile(asked: Question, one: SharingWorkload) -> Got | str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.decisions import Instances
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.devices import OPEN
 from tonnage.fleet.filters import Filters

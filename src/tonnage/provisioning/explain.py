@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.asks import SHARED_GPU, Ask, Kind
 from tonnage.fleet.fits import describe
 from tonnage.fleet.ports import clash
 from tonnage.objects import core, quantity, selectors
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG, STATED
+from tonnage.partitioning.node_cuts import MIG_STRATEGY, PLUGIN_CONFIG, STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
 from tonnage.provisioning.launch import short_of_values, short_text

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tonnage.errors import InputError, Problem
-from tonnage.fleet.asks import GPU, Ask
+from tonnage.facts.labels import EC2_NODE_CLASS, GPU
+from tonnage.fleet.asks import Ask
 from tonnage.fleet.ports import Port
 from tonnage.objects import core, karpenter, load, quantity, selectors
 from tonnage.partitioning.node_cuts import CHOICES, OWN, STATED, Configurations
@@ -102,10 +103,10 @@ def compile_pool(
         allocatable = allocatable.copy()
         allocatable[:, catalogue.column[GPU]] = machines.most(GPU)
     granted = Requirements.of_labels(
-        {labels.REGISTERED: "true", labels.INITIALIZED: "true", labels.NODE_CLASS: spec.node_class_ref.name}
+        {labels.REGISTERED: "true", labels.INITIALIZED: "true", EC2_NODE_CLASS: spec.node_class_ref.name}
     )
     if is_auto(pool):
-        granted = granted.without((labels.NODE_CLASS,)).merged(auto_granted().without(requirements))
+        granted = granted.without((EC2_NODE_CLASS,)).merged(auto_granted().without(requirements))
     daemons = np.zeros_like(allocatable)
     ports = []
     for shape in daemon_sets:

@@ -15,7 +15,7 @@ from tonnage.control.replicas import Autoscalers, ReplicaPlanner
 from tonnage.control.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.machines.blocked import by_object
 from tonnage.machines.cluster import SimulatedCluster

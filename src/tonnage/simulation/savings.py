@@ -12,8 +12,7 @@ from tonnage.costs.commitments import Commitment, commit
 from tonnage.costs.strategies import STRATEGIES, Savings, SavingsSettings, SavingsStep, committed
 from tonnage.costs.usage import NodeUsage
 from tonnage.facts import prices, spot
-from tonnage.facts.labels import AWS_INSTANCE
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import AWS_INSTANCE, GPU, INSTANCE_TYPE
 from tonnage.machines.training.entries import CheckpointEntry, TrainingEntry
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, load
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -30,7 +29,7 @@ CHECKPOINT_LOAD = "90s"
 """How long it takes to go on from a checkpoint, where the scenario has none."""
 CONSOLIDATE_AFTER = "30s"
 _PINS = (
-    "node.kubernetes.io/instance-type",
+    INSTANCE_TYPE,
     *(AWS_INSTANCE + name for name in ("family", "size", "category", "generation", "cpu", "memory", "gpu-count")),
 )
 """Labels by which a NodePool says which sizes its nodes have."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tonnage.facts.labels import EKS_CAPACITY_TYPE
+from tonnage.facts.labels import EKS_NODE_GROUP as EKS_NODE_GROUP_LABEL
 from tonnage.objects import core, quantity
 from tonnage.provisioning import labels
 from tonnage.provisioning.node_groups import MIXED, NodeGroup
@@ -109,8 +111,8 @@ def declared_by_tags(tags: Mapping[str, str]) -> Declared:
 def declared_by_eks(raw: Mapping[str, Any]) -> Declared:
     """What EKS gives the nodes of a managed node group: its labels and taints, and two labels of EKS' own."""
     own = {
-        "eks.amazonaws.com/nodegroup": raw.get("nodegroupName", ""),
-        "eks.amazonaws.com/capacityType": raw.get("capacityType", ""),
+        EKS_NODE_GROUP_LABEL: raw.get("nodegroupName", ""),
+        EKS_CAPACITY_TYPE: raw.get("capacityType", ""),
     }
     taints = tuple(
         core.Taint(key=taint["key"], value=taint.get("value") or "", effect=_EFFECTS.get(taint["effect"], "NoSchedule"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.decisions import Launch, Reason, Ref
+from tonnage.facts.labels import AWS_ZONE_ID, EBS_ZONE, EKS_NODE_GROUP, EKSCTL_NODE_GROUP
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue, OfferingKey
@@ -117,8 +118,8 @@ def renamed(node: ExistingNode, name: str) -> ExistingNode:
 
 _TELLS_GROUPS = frozenset(
     {
-        *(labels.HOSTNAME, labels.ZONE, "topology.ebs.csi.aws.com/zone", "topology.k8s.aws/zone-id"),
-        *("alpha.eksctl.io/nodegroup-name", "eks.amazonaws.com/nodegroup", "k8s.amazonaws.com/eniConfig", "lifecycle"),
+        *(labels.HOSTNAME, labels.ZONE, EBS_ZONE, AWS_ZONE_ID),
+        *(EKSCTL_NODE_GROUP, EKS_NODE_GROUP, "k8s.amazonaws.com/eniConfig", "lifecycle"),
     }
 )
 """Labels in which similar groups may differ (BasicIgnoredLabels and those of AWS)."""

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tonnage.decisions import Ref
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.objects import karpenter
 from tonnage.provisioning.candidates import MovablePod, RunningNode, protected
 from tonnage.provisioning.catalogue import Catalogue

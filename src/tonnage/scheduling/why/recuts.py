@@ -8,8 +8,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.facts.labels import GPU_PRODUCT
-from tonnage.fleet.asks import GPU, is_device
+from tonnage.facts.labels import GPU, GPU_PRODUCT
+from tonnage.fleet.asks import is_device
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
