@@ -16,12 +16,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
 from tonnage.control.draining import Draining, unfinished
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.nodes import (
-    CLUSTER_AUTOSCALER,
     DISRUPTION_NS,
-    KARPENTER,
     Pools,
     Provisioner,
     existing_nodes,
@@ -379,8 +378,8 @@ def node_loops(
     more: Sequence[Callable[[Provisioner], Loop]] = (),
 ) -> tuple[Loop, ...]:
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``, ``gates`` and
-    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`; ``more``: what else
-    launches nodes, and must not use a name twice."""
+    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`; ``more``: what
+    else launches nodes, and must not use a name twice."""
     provisioner = Provisioner(catalogue, pools, policy=policy)
     if policy == CLUSTER_AUTOSCALER:
         back = ScaleDown(pools, provisioner, epoch_ns).loop()
