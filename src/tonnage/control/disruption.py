@@ -17,7 +17,7 @@ from typing import TypeAlias
 import msgspec
 
 from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
-from tonnage.control.draining import Draining, unfinished
+from tonnage.control.draining import Draining, may_go, unfinished
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.nodes import (
     DISRUPTION_NS,
@@ -93,8 +93,8 @@ class Disruption:
         """Disrupt and Launch to begin a command, Evict and Return to end it, Keep to give it up."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
-        nodes = [fleet.node(row) for row in fleet.node_rows()]
-        if not any(node.spec.node_pool or node.unfinished for node in nodes):
+        nodes = may_go(fleet)
+        if not nodes:
             return ()
         decisions: list[Decision] = list(self._go_on(snapshot))
         mine = {one.node.name for each in self._underway for one in each.nodes}
