@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_builders import make_scenario, replace, tonnage
 
-from tonnage.control.shadow import Step
+from tonnage.control.shadow import ScalerStep
 from tonnage.metrics.exposition import labelled, number
 from tonnage.metrics.store import NAME
 from tonnage.simulation import run, scenario
@@ -66,7 +66,7 @@ LATER_S = 0.001
 """In a run, a look comes before the scrape of the same instant."""
 
 
-def _as_file(store: Any, steps: list[Step]) -> str:
+def _as_file(store: Any, steps: list[ScalerStep]) -> str:
     """What Prometheus would have of a run: its scrapes, and kube-state-metrics at each look of the HPA."""
     lines = [
         f"{series.labels[NAME]}{labelled({k: v for k, v in series.labels.items() if k != NAME})} {number(value)} {at / NS_PER_S + LATER_S}"

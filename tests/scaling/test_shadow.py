@@ -12,7 +12,7 @@ from tonnage.control.loops import Loop
 from tonnage.control.opt_in import AUTOSCALE, opted_in
 from tonnage.control.past import READY, REPLICAS, Past, PastWorkload, play
 from tonnage.control.replicas import Autoscalers, ReplicaPlanner
-from tonnage.control.shadow import ShadowAutoscalers, ShadowPlanner, Step
+from tonnage.control.shadow import ScalerStep, ShadowAutoscalers, ShadowPlanner
 from tonnage.decisions import Ref
 from tonnage.metrics.promql import parse
 from tonnage.metrics.samples import stored
@@ -46,8 +46,8 @@ def keda(behavior: Behavior | None = None, high: int = 20) -> KedaSpec:
                     behavior=behavior or Behavior())  # fmt: skip
 
 
-def seen(past: Stored, workload: PastWorkload, scaled: KedaSpec, *, until_s: int, after_s: int = 0) -> list[Step]:
-    steps: list[Step] = []
+def seen(past: Stored, workload: PastWorkload, scaled: KedaSpec, *, until_s: int, after_s: int = 0) -> list[ScalerStep]:
+    steps: list[ScalerStep] = []
     loops = ShadowAutoscalers(Autoscalers([], [scaled], {}), steps.append).loops()
     play(Past(past, [workload], after_s * NS_PER_S), loops, 0, until_s * NS_PER_S)
     return [one for one in steps if one.by == "hpa"]
@@ -104,7 +104,7 @@ def test_without_data_the_hpa_says_so_and_asks_for_what_there_is() -> None:
 
 
 def test_an_hpa_of_its_own_is_looked_at_beside_keda() -> None:
-    steps: list[Step] = []
+    steps: list[ScalerStep] = []
     plain = spec(external(10, name="queue"))
     loops = ShadowAutoscalers(Autoscalers([plain], [], {}), steps.append).loops()
     play(Past(measured(replicas=[4] * 9), [CHAT]), loops, 0, 60 * NS_PER_S)
@@ -112,7 +112,7 @@ def test_an_hpa_of_its_own_is_looked_at_beside_keda() -> None:
 
 
 def test_kedas_own_loop_is_looked_at_at_its_polling_interval() -> None:
-    steps: list[Step] = []
+    steps: list[ScalerStep] = []
     scaled = replace(keda(), min_replicas=0, cooldown_ns=60 * NS_PER_S)
     loads = [60.0] * 9 + [0.0] * 20
     loops = ShadowAutoscalers(Autoscalers([], [scaled], {}), steps.append).loops()
@@ -135,8 +135,8 @@ def annotated(**more: str) -> PastWorkload:
     return replace(CHAT, annotations={**written, **{f"tonnage.dev/{name}": text for name, text in more.items()}})
 
 
-def planned(past: Stored, workload: PastWorkload, until_s: int) -> list[Step]:
-    steps: list[Step] = []
+def planned(past: Stored, workload: PastWorkload, until_s: int) -> list[ScalerStep]:
+    steps: list[ScalerStep] = []
     planner = ReplicaPlanner("slo", lambda snapshot: opted_in(snapshot)[0])
     loops: list[Loop] = ShadowPlanner(planner, steps.append).loops()
     play(Past(past, [workload]), loops, 0, until_s * NS_PER_S)

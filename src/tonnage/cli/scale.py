@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tonnage.cli.scale_explain import explain
+from tonnage.cli.scale_tune import tune
 
 
 @click.group()
@@ -13,3 +14,4 @@ def scale() -> None:
 
 
 scale.add_command(explain)
+scale.add_command(tune)

@@ -17,7 +17,7 @@ from tonnage.units import NS_PER_S, seconds
 
 if TYPE_CHECKING:
     from tonnage.cli.look import Console, Look
-    from tonnage.control.shadow import Step
+    from tonnage.control.shadow import ScalerStep
 
 SCHEMA = "tonnage.dev/scale-explain/v1"
 _PATH = click.Path(path_type=Path)
@@ -150,7 +150,9 @@ def _ready_after_ns(text: str) -> int:
         raise InputError.at(f'"{text}" is not a duration', field="--ready-after", hint="expected e.g. 90s") from None
 
 
-def _of_scenario(paths: list[Path], policy: str | None, seed: int) -> tuple[tuple[Step, ...], tuple[str, ...], str]:
+def _of_scenario(
+    paths: list[Path], policy: str | None, seed: int
+) -> tuple[tuple[ScalerStep, ...], tuple[str, ...], str]:
     from tonnage.simulation import run, scenario
     from tonnage.simulation.shadows import shadowed
 
@@ -163,7 +165,7 @@ def _of_scenario(paths: list[Path], policy: str | None, seed: int) -> tuple[tupl
     return steps, left_out, f"{loaded.spec.name} under {chosen}, seed {seed}"
 
 
-def _chosen(steps: tuple[Step, ...], only: tuple[str, ...]) -> list[Step]:
+def _chosen(steps: tuple[ScalerStep, ...], only: tuple[str, ...]) -> list[ScalerStep]:
     known = {name for one in steps for name in (one.by, one.object.name, one.target.name)}
     for name in only:
         if name not in known:
@@ -174,10 +176,10 @@ def _chosen(steps: tuple[Step, ...], only: tuple[str, ...]) -> list[Step]:
     return [one for one in steps if not only or {one.by, one.object.name, one.target.name} & set(only)]
 
 
-def _news(steps: list[Step]) -> list[Step]:
+def _news(steps: list[ScalerStep]) -> list[ScalerStep]:
     """Those that say something else than the one before of the same autoscaler: another count, or another verdict. That
     a count is there which was just asked for is no news."""
-    before: dict[tuple[str, str], Step] = {}
+    before: dict[tuple[str, str], ScalerStep] = {}
     found = []
     for one in steps:
         last = before.get((one.by, str(one.object)))
@@ -191,7 +193,7 @@ def _news(steps: list[Step]) -> list[Step]:
     return found
 
 
-def _as_json(step: Step, origin_ns: int) -> ExplainedStep:
+def _as_json(step: ScalerStep, origin_ns: int) -> ExplainedStep:
     reason = step.reason
     return ExplainedStep(
         seconds(step.at_ns - origin_ns),
@@ -207,13 +209,13 @@ def _as_json(step: Step, origin_ns: int) -> ExplainedStep:
     )
 
 
-def _print(steps: list[Step], every_step: bool, origin_ns: int, title: str, left_out: tuple[str, ...]) -> None:
+def _print(steps: list[ScalerStep], every_step: bool, origin_ns: int, title: str, left_out: tuple[str, ...]) -> None:
     from tonnage.cli.look import Console, Look
 
     console = Console()
     look = Look.of(console)
     console.print(look.text(title, "bold"))
-    by_object: dict[tuple[str, str], list[Step]] = {}
+    by_object: dict[tuple[str, str], list[ScalerStep]] = {}
     for one in steps:
         by_object.setdefault((one.by, str(one.object)), []).append(one)
     for (by, name), own in sorted(by_object.items(), key=lambda pair: (str(pair[1][0].target), pair[0])):
@@ -226,7 +228,7 @@ def _print(steps: list[Step], every_step: bool, origin_ns: int, title: str, left
 
 
 def _table(
-    console: Console, look: Look, by: str, name: str, steps: list[Step], every_step: bool, origin_ns: int
+    console: Console, look: Look, by: str, name: str, steps: list[ScalerStep], every_step: bool, origin_ns: int
 ) -> None:
     target = steps[0].target
     title = f"{by}: {target}" if str(target) == name else f"{by}: {name} for {target}"
@@ -245,7 +247,7 @@ def _table(
     console.print(table)
 
 
-def _why(step: Step) -> str:
+def _why(step: ScalerStep) -> str:
     """The verdict, and of what was weighed that which was measured and asked for."""
     kept = [
         f"{name} {_short(value)}"

@@ -14,7 +14,7 @@ from tonnage.cli import files, prometheus_options
 from tonnage.control import past
 from tonnage.control.opt_in import AUTOSCALE, opted_in
 from tonnage.control.replicas import Autoscalers, ReplicaPlanner
-from tonnage.control.shadow import ShadowAutoscalers, ShadowPlanner, Step, in_order
+from tonnage.control.shadow import ScalerStep, ShadowAutoscalers, ShadowPlanner, in_order
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.live import prometheus_answers
@@ -39,7 +39,7 @@ class History:
     ready_after_ns: int
 
 
-def looked_at(paths: Sequence[Path], history: History) -> tuple[int, tuple[Step, ...], tuple[str, ...], str]:
+def looked_at(paths: Sequence[Path], history: History) -> tuple[int, tuple[ScalerStep, ...], tuple[str, ...], str]:
     """(the start in ns, all steps, why some look at nothing, what the history is).
 
     Raises InputError for manifests, samples and times that cannot be read, and where the server does not answer."""
@@ -51,7 +51,7 @@ def looked_at(paths: Sequence[Path], history: History) -> tuple[int, tuple[Step,
     for deployment in manifest.of(apps.Deployment):
         if AUTOSCALE in deployment.metadata.annotations:
             targets.append(Ref("Deployment", deployment.name, deployment.namespace or "default"))
-    steps: list[Step] = []
+    steps: list[ScalerStep] = []
     with _measured(history) as (measured, start_ns, end_ns, name):
         for target in sorted(set(targets)):
             if target.kind not in past.REPLICAS:

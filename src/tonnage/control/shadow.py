@@ -21,7 +21,7 @@ from tonnage.metrics.promql import Result
 from tonnage.scaling import hpa, keda
 
 
-class Step(msgspec.Struct, frozen=True):
+class ScalerStep(msgspec.Struct, frozen=True):
     """One look of one autoscaler. ``by``: ``hpa``, ``keda`` (its own loop: activation, and the way back to zero), or a
     policy's name. ``replicas``: what the target asked for, ``ready``: how many of them were Ready, ``wanted``: what the
     autoscaler would have asked for. Times in ns."""
@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True):
     reason: Reason
 
 
-Write = Callable[[Step], None]
+Write = Callable[[ScalerStep], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class ShadowPlanner:
         return [replace(self.planner.loop(), decide=self.decide)]
 
 
-def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+def in_order(steps: Iterable[ScalerStep]) -> tuple[ScalerStep, ...]:
     """By time, then by target, autoscaler and object."""
     return tuple(sorted(steps, key=lambda one: (one.at_ns, str(one.target), one.by, str(one.object))))
 
@@ -178,5 +178,7 @@ def unheard(loop: Loop) -> Loop:
     return replace(loop, decide=decide)
 
 
-def _step(at_ns: int, by: str, object_: Ref, target: Ref, view: WorkloadView, wanted: int, reason: Reason) -> Step:
-    return Step(at_ns, by, object_, target, view.replicas, view.ready, wanted, reason)
+def _step(
+    at_ns: int, by: str, object_: Ref, target: Ref, view: WorkloadView, wanted: int, reason: Reason
+) -> ScalerStep:
+    return ScalerStep(at_ns, by, object_, target, view.replicas, view.ready, wanted, reason)

@@ -115,10 +115,12 @@ def candidates(
     now_ns: int,
     *,
     eventual: bool = False,
+    static: bool = False,
 ) -> list[Candidate]:
     """The nodes that could be taken back at ``now_ns``, in their order. ``eventual``: of nodes with a
-    terminationGracePeriod also those that have pods which block it."""
-    pools = {pool.metadata.name: pool for pool in node_pools if pool.spec.replicas is None}
+    terminationGracePeriod also those that have pods which block it; ``static``: those of static NodePools, instead of
+    the others."""
+    pools = {pool.metadata.name: pool for pool in node_pools if pool.is_static == static}
     found = []
     for one in nodes:
         pool = pools.get(one.state.node_pool)

@@ -79,7 +79,7 @@ def empty_nodes(nodes: Iterable[NodeState], node_pools: Sequence[karpenter.NodeP
     held: list[KeptNode] = []
     due: list[int] = []
     for pool in node_pools:
-        if pool.spec.replicas is not None:
+        if pool.is_static:
             continue
         own = by_pool.get(pool.metadata.name, [])
         candidates = []

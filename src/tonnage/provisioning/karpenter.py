@@ -99,7 +99,7 @@ def pack(
     """Put the pods on nodes and planned NodeClaims. ``pick`` says which of several equally good domains is taken: the
     first by name where it is not given."""
     market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
-    dynamic = [pool for pool in node_pools if pool.spec.replicas is None]
+    dynamic = [pool for pool in node_pools if not pool.is_static]
     templates = [
         compile_pool(
             pool,

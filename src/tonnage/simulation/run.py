@@ -72,7 +72,7 @@ class RunOptions:
     """
 
     seed: int = 0
-    trace: Path | None = None
+    trace: Path | Trace | None = None
     check: bool = False
     price_file: Path | None = None
     observer: Observer | None = None

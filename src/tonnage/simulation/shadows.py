@@ -11,7 +11,7 @@ from functools import partial
 
 from tonnage.control.loops import Loop
 from tonnage.control.replicas import Planned, ReplicaPlanner
-from tonnage.control.shadow import ShadowAutoscalers, ShadowPlanner, Step, in_order, unheard
+from tonnage.control.shadow import ScalerStep, ShadowAutoscalers, ShadowPlanner, in_order, unheard
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.machines.cluster import SimulatedCluster
@@ -24,12 +24,12 @@ from tonnage.simulation.scenario import Scenario
 
 def shadowed(
     scenario: Scenario, policy: str, options: run.RunOptions | None = None
-) -> tuple[run.SetUp, tuple[Step, ...], tuple[str, ...]]:
+) -> tuple[run.SetUp, tuple[ScalerStep, ...], tuple[str, ...]]:
     """The run, what each autoscaler would have done at each of its looks, by time, and why some look at nothing.
 
     Raises InputError as :func:`tonnage.simulation.run.set_up` does."""
     options = options or run.RunOptions()
-    steps: list[Step] = []
+    steps: list[ScalerStep] = []
     left_out: list[str] = []
 
     def loops(

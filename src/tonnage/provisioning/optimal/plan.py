@@ -89,7 +89,7 @@ def plan(
     planning = Planning(
         sorted(pods, key=planner._queue_key),
         list(nodes),
-        [pool for pool in node_pools if pool.spec.replicas is None],
+        [pool for pool in node_pools if not pool.is_static],
         catalogue,
         settings or PlanSettings(),
         dict(gangs or {}),
