@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tonnage.control.choices import OBSERVE, REPORT
 from tonnage.control.nodes import Pools
 from tonnage.decisions import OBSERVING, Disrupt, Launch, Outcome, Ref, Refused, Return
 from tonnage.errors import InputError
@@ -111,9 +112,9 @@ class Backend:
         ``report`` and ``observe`` say which group would get which size."""
         if sizing is not None:
             return cls(_sized(name, client, clock, sizing), clock, recorder, sizing.nodes.pools, sizing)
-        if name == "observe":
+        if name == OBSERVE:
             return cls(Observing(), clock, recorder)
-        if name == "report":
+        if name == REPORT:
             return cls(Reporting(client, clock), clock, recorder)
         return cls(ApiEffects(client, clock), clock, recorder)
 
@@ -142,8 +143,8 @@ class Backend:
 
 
 def _sized(name: str, client: Client, clock: Clock, sizing: Sizing) -> Effects:
-    if name == "observe":
+    if name == OBSERVE:
         return GroupObserving(DryRunGroups(sizing.groups), sizing.nodes)
-    if name == "report":
+    if name == REPORT:
         return GroupReporting(client, clock, DryRunGroups(sizing.groups), sizing.nodes)
     return GroupEffects(client, clock, sizing.groups, sizing.nodes)
