@@ -139,6 +139,7 @@ class HttpTransport:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_s: float = 30.0,
     ) -> bool:
         """See :class:`tonnage.kube.transport.Overlapping`. False where requests are limited on this side."""
@@ -148,7 +149,7 @@ class HttpTransport:
         def build() -> bytes | None:
             if not may():
                 return None
-            return _finish(self._start(method, path, query, JSON, body, content_type), self._header()) + body
+            return _finish(self._start(method, path, query, accept, body, content_type), self._header()) + body
 
         def end(found: Reply | ClientError) -> None:
             if type(found) is Reply and found.status < 400:
