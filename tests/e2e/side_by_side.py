@@ -4,7 +4,14 @@ from __future__ import annotations
 
 REAL_NODES, RUNNING_TIME = "real nodes", "in running time"
 TOGETHER = {
-    REAL_NODES: ("test_agent.py", "test_cluster.py", "test_controllers.py", "test_host.py", "test_image_on_a_node.py"),
+    REAL_NODES: (
+        "test_agent.py",
+        "test_cluster.py",
+        "test_controllers.py",
+        "test_dra_driver.py",
+        "test_host.py",
+        "test_image_on_a_node.py",
+    ),
     RUNNING_TIME: (
         "test_examples_behind_up.py",
         "test_live_gangs.py",
