@@ -91,7 +91,7 @@ def _test(arguments: list[str], long: bool) -> int:
 
 
 def _side_by_side(words: list[str], environment: dict[str, str]) -> int:
-    """Run both lanes at once; what the second prints comes together, after the first. An exit code that is not 0, or 0."""
+    """Run both lanes at once; what the second prints comes after the first. An exit code that is not 0, or 0."""
     with tempfile.TemporaryFile() as printed:
         first, second = (environment | {LANE: lane} for lane in LANES)
         beside = subprocess.Popen(words, cwd=ROOT, env=second, stdout=printed, stderr=subprocess.STDOUT)
