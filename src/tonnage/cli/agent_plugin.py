@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tonnage.cli.agent_config import PluginConfig
     from tonnage.partitioning.device_plugin import Config
 
-_LOOK_S = 0.25
+LOOK_S = 0.25
 
 
 @click.command(name="device-plugin")
@@ -86,7 +86,7 @@ def device_plugin_(
             say(watch.problem)
         try:
             while True:
-                plugin.look(time.time_ns(), _LOOK_S)
+                plugin.look(time.time_ns(), LOOK_S)
                 if not of.changed():
                     continue
                 try:
@@ -109,7 +109,7 @@ def _first(of: PluginConfig, say: Callable[[str], None]) -> Config:
         if of.problem != said:
             say(f"{of.problem}; waiting for the label that chooses the configuration")
             said = of.problem
-        time.sleep(_LOOK_S)
+        time.sleep(LOOK_S)
 
 
 @contextmanager
