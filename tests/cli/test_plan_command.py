@@ -343,3 +343,15 @@ def test_static_nodepools_have_their_nodes_whether_pods_wait_or_not(
     assert [len(one["nodes"]) for one in printed["plans"]] == [2, 2]
     assert [one["usd_per_hour"] for one in printed["plans"]] == [pytest.approx(9.2032)] * 2
     assert [len(one["pods"]) for one in printed["plans"][1]["existing"]] == [4, 4]
+
+
+def test_why_karpenter_leaves_a_node_is_told_as_its_event_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    big, running = four_on_one()
+    file = str(written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big, *running))
+    printed = json.loads(tonnage(capfd, "plan", file, "--consolidate", "-o", "json").out)
+    said = {"why": "Can't replace with a cheaper node", "nodes": ["big"]}
+    assert printed["consolidation"]["unconsolidatable"] == [said]
+    told = " ".join(tonnage(capfd, "plan", file, "--consolidate").out.split())
+    assert "karpenter leaves 1 node: big: Unconsolidatable: Can't replace with a cheaper node" in told

@@ -86,7 +86,12 @@ def plan(
     elif not policy:
         karpenter = optimal.karpenter if optimal else planner.plan(*arguments)
     replanned = _replanned(given, move_price) if consolidate else None
-    report = plan_report.report(given, karpenter, optimal, replanned, like or "karpenter")
+    left = {}
+    if consolidate and not policy:
+        from tonnage.cli.plan_occupied import unconsolidatable
+
+        left = unconsolidatable(given.going, given.pods, given.pools.node_pools, given.catalogue, given.settings)
+    report = plan_report.report(given, karpenter, optimal, replanned, like or "karpenter", left)
     if output == "table":
         from tonnage.cli import plan_tables
 
