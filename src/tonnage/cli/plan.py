@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def plan(
 
     if policy and like:
         raise click.UsageError("--policy and --like exclude each other: without both, the plans stand side by side")
-    given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices)
+    given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices, time.time_ns())
     arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
     optimal = None if like else planning.plan(*arguments, gangs=given.gangs, minima=given.minima)
     karpenter: Plan | None = None

@@ -405,7 +405,7 @@ def node_loops(
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``, ``gates`` and
     ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`; ``more``: what else
     launches nodes, and must not use a name twice."""
-    provisioner = Provisioner(catalogue, pools, policy=policy)
+    provisioner = Provisioner(catalogue, pools, policy=policy, epoch_ns=epoch_ns)
     if policy == CLUSTER_AUTOSCALER:
         back = ScaleDown(pools, provisioner, epoch_ns).loop()
     else:
