@@ -1,6 +1,7 @@
 """`python -m benchmarks NAME [--quick] [--data DIR] [--json]`; `all` runs every one. Exit code 1 when a bar fails.
 
-With ``--quick`` bars of results alone can fail; one that crashes fails, and the others run."""
+With ``--quick`` bars of results alone can fail; one that crashes fails, and the others run.
+`python -m benchmarks beside COMMIT NAME…` runs those of another commit and of this one in turn."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import os
 import sys
 import traceback
 
+from benchmarks import beside
 from benchmarks.common import Options, Report, data_folder
 
 NAMES = {
@@ -37,6 +39,8 @@ OWN = {
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["beside"]:
+        return beside.main(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", epilog="; ".join(f"{k}: {v}" for k, v in NAMES.items())
     )
@@ -56,12 +60,22 @@ def main() -> int:
     own = {name: value for name in OWN if (value := getattr(given, name))}
     options = Options(given.quick, data_folder(given.data), own)
     names = list(NAMES) if given.name == "all" else [given.name]
-    failed = [name for name in names if not _holds(name, options, given.json)]
+    failed, spent = [], {}
+    for name in names:
+        before = _cpu_seconds()
+        if not _holds(name, options, given.json):
+            failed.append(name)
+        spent[name] = _cpu_seconds() - before
     if len(names) > 1:
-        used = os.times()
-        seconds = used.user + used.system + used.children_user + used.children_system
-        print(f"{seconds:.0f} CPU seconds; failed: {', '.join(failed) or 'none'}")
+        most = ", ".join(f"{name} {seconds:.0f}" for name, seconds in sorted(spent.items(), key=lambda one: -one[1]))
+        print(f"{_cpu_seconds():.0f} CPU seconds ({most}); failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _holds(name: str, options: Options, as_json: bool) -> bool:

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
-from tonnage.apiserver import protobuf
 from tonnage.apiserver.kinds import Kinds
 from tonnage.apiserver.status import (
     DOCS,
-    Refusal,
+    StatusError,
     bad_options,
     bad_request,
     no_such_path,
@@ -23,9 +22,8 @@ from tonnage.apiserver.status import (
 )
 from tonnage.kube.resources import NAMESPACES, Resource
 from tonnage.kube.transport import JSON
-from tonnage.objects.api import errors
+from tonnage.objects.api import errors, protobuf
 
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 SERVED = ("status", "scale", "binding", "eviction", "finalize")
 """Subresources that work here."""
 _KNOWN = {
@@ -55,7 +53,7 @@ _LIMIT = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """One request. ``path`` without the query, decoded; ``query`` with the last value of each parameter."""
 
     method: str
@@ -80,11 +78,19 @@ class Request:
     def decoded(self) -> dict[str, Any]:
         """The body as an object. Raises Refusal (400, 415)."""
         kind = self.content_type.partition(";")[0].strip() or JSON
-        if kind == PROTOBUF:
-            return protobuf.decode(self.body)
+        if kind == protobuf.CONTENT_TYPE:
+            return decode_protobuf(self.body)
         if kind not in (JSON, "application/yaml"):
             raise unsupported_media()
         return decode(self.body, as_yaml=kind != JSON)
+
+
+def decode_protobuf(body: bytes) -> dict[str, Any]:
+    """A body in protobuf as an object. Raises Refusal (400)."""
+    try:
+        return protobuf.decode(body)
+    except protobuf.Malformed as error:
+        raise bad_request(f"the object provided is unrecognized: couldn't read the protobuf body: {error}") from error
 
 
 def decode(body: bytes, *, as_yaml: bool = False) -> dict[str, Any]:
@@ -131,7 +137,7 @@ def route(path: str, kinds: Kinds) -> Route:
         if len(rest) > 2 and rest[2] in _KNOWN:
             raise not_supported(_KNOWN[rest[2]])
         if resource is None and rest[0] in _ELSEWHERE:
-            raise Refusal(404, "NotFound", f"{rest[0]} are not supported here: {DOCS}", {})
+            raise StatusError(404, "NotFound", f"{rest[0]} are not supported here: {DOCS}", {})
         raise no_such_path()
     name, subresource = (*rest[1:], "", "")[:2]
     if subresource and (subresource not in SERVED or subresource not in resource.subresources):
@@ -152,7 +158,7 @@ class WriteOptions:
     warnings: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, request: Request) -> WriteOptions:
+    def of(cls, request: ApiRequest) -> WriteOptions:
         """From a query. Raises Refusal (400)."""
         query = request.query
         kind = _OPTIONS.get(request.method, "UpdateOptions")
@@ -175,7 +181,7 @@ class Form:
     version: str = ""
 
 
-def form(request: Request) -> Form:
+def form(request: ApiRequest) -> Form:
     """The first form that the client accepts and the server speaks. Raises Refusal (406)."""
     wanted = [part for part in request.accept.split(",") if part.strip()] or [JSON]
     for part in wanted:

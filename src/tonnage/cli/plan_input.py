@@ -46,7 +46,7 @@ _SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlanInput:
     """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``minima``: of how
     many of them it needs a place; ``going``: nodes that may go back, and those that may not; ``stuck``: pods for which
     no node is of use, and why; ``static``: what static NodePools launch, which is among ``nodes``.
@@ -65,7 +65,7 @@ class Given:
     static: Plan
 
 
-def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, now_ns: int = 0) -> Given:
+def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, now_ns: int = 0) -> PlanInput:
     """Read manifests or a dump of a cluster. ``now_ns``: since the Unix epoch. Raises InputError for anything that
     cannot be read."""
     if scenario.is_scenario(paths):
@@ -107,7 +107,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, n
     fixed = static.plan(pools.node_pools, *nodes_of_pools(snapshot), catalogue, settings)
     nodes += tuple(one.in_flight(configurations=pools.configurations) for one in fixed.claims)
     said = sorted_findings(found)
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, minima, said, going, stuck, fixed)
+    return PlanInput(waiting, nodes, pools, catalogue, settings, gangs, minima, said, going, stuck, fixed)
 
 
 def _stuck(

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from tonnage.cli.plan_input import Given
+from tonnage.cli.plan_input import PlanInput
 from tonnage.cli.plan_occupied import Going
+from tonnage.control.choices import OPTIMAL
 from tonnage.decisions import Finding, Ref
 from tonnage.provisioning.optimal.difference import NodeChange, difference
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
@@ -16,7 +17,6 @@ from tonnage.provisioning.plans import Plan
 from tonnage.units import usd
 
 SCHEMA = "tonnage.dev/plan/v1"
-OPTIMAL = "optimal"
 
 
 class NewNode(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class PlanReport(msgspec.Struct, frozen=True):
 
 
 def report(
-    given: Given,
+    given: PlanInput,
     karpenter: Plan | None,
     optimal: OptimalPlan | None,
     replanned: Replan | None = None,
@@ -155,7 +155,7 @@ def report(
     )
 
 
-def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: Given | None = None) -> PolicyPlan:
+def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput | None = None) -> PolicyPlan:
     fixed = given.static if given is not None else Plan((), (), (), (), {})
     nodes = tuple(
         NewNode(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
@@ -22,7 +23,7 @@ from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.cluster_autoscaler import scale_up
-from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.devices import Devices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.on_its_way import on_its_way
@@ -32,10 +33,6 @@ from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 
 PROVISIONER = "provisioner"
-KARPENTER, OPTIMAL, CLUSTER_AUTOSCALER = "karpenter", "optimal", "cluster-autoscaler"
-PROVISIONING = (KARPENTER, OPTIMAL, CLUSTER_AUTOSCALER)
-"""Provisioning policies: Karpenter's order, the cheapest set of nodes, and node groups as the Cluster Autoscaler sizes
-them."""
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
@@ -55,7 +52,7 @@ class Pools:
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
     daemon_sets: tuple[core.PodSpec, ...] = ()
     configurations: Configurations = OWN
-    autoscaler: Options = DEFAULTS
+    autoscaler: AutoscalingOptions = DEFAULTS
 
     @property
     def by_name(self) -> dict[str, karpenter.NodePool]:
@@ -79,8 +76,8 @@ class Provisioner:
     that a GPU whose MIG layout is being changed will take.
 
     What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
-    names from being used twice. ``policy``: one of :data:`PROVISIONING`. ``epoch_ns`` is added to the world's times to
-    make them Unix times: capacity blocks end at one.
+    names from being used twice. ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`.
+    ``epoch_ns`` is added to the world's times to make them Unix times: capacity blocks end at one.
     """
 
     catalogue: Catalogue

@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from tonnage.fleet.asks import FULL, Ask, Kind
 from tonnage.fleet.cards import FREE_DEVICE, SHARED_DEVICE
 from tonnage.fleet.classes import Shape
-from tonnage.fleet.devices import How, Piece, State
-from tonnage.fleet.search import Search, asked_of, choose, ways
+from tonnage.fleet.devices import DeviceState, How, Piece
+from tonnage.fleet.search import PieceSearch, asked_of, choose, ways
 from tonnage.fleet.state import Fleet
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 
-class Choice(NamedTuple):
+class DeviceFit(NamedTuple):
     """One way to stand on a node: the pieces (of whole devices none), and each device before and after."""
 
     devices: tuple[int, ...]
     pieces: tuple[Piece, ...]
-    before: tuple[State, ...]
-    after: tuple[State, ...]
+    before: tuple[DeviceState, ...]
+    after: tuple[DeviceState, ...]
 
 
 def fits(fleet: Fleet, rows: Rows, shape: Shape) -> Mask:
@@ -51,7 +51,7 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
         return _give_parts(fleet, rows, ask)
     there = np.ones(len(rows), np.bool_)
     special = np.flatnonzero(fleet.cards.special[rows])
-    if ask.count:
+    if ask.count and len(special):
         there[special] = _give_units(fleet, rows[special], ask)
     if len(ask.profiles) > 1:
         dynamic = np.array([cut.dynamic for cut in fleet.cards.cuts.rows])
@@ -59,6 +59,14 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
             count = ask.count if ask.resource == fleet.device_unit(int(rows[i])) else 0
             there[i] &= not choose(fleet.cards, int(rows[i]), ask, count)[1]
     return there
+
+
+def gives_on(fleet: Fleet, row: int, ask: Ask) -> bool:
+    """:func:`gives` for one node."""
+    if ask.refused or not ask.shares or fleet.cards.special[row]:
+        return bool(gives(fleet, np.array([row]), ask)[0])
+    counted = int(fleet.cards.unit[row]) == fleet.resource(ask.resource)
+    return counted and not choose(fleet.cards, row, ask, 0)[1]
 
 
 def lack(fleet: Fleet, rows: Rows, ask: Ask) -> tuple[Rows, dict[str, Rows]]:
@@ -139,17 +147,17 @@ CHOICES = 64
 """The most that are listed: an ask of many MIG instances has thousands."""
 
 
-def choices(fleet: Fleet, row: int, ask: Ask) -> list[Choice]:
+def choices(fleet: Fleet, row: int, ask: Ask) -> list[DeviceFit]:
     """The ways to give devices of the node to an ask, one for each different outcome, tightest first; none where it
     does not fit, and one without devices where none are to be given. Its other resources are not looked at."""
     counts_it = ask.resource == fleet.device_unit(row)
     if ask.refused or (ask.shares and not counts_it):
         return []
     todo = asked_of(fleet.cards, row, ask, ask.count if counts_it else 0)
-    return [_choice(way) for way in islice(ways(Search(fleet.cards, row, ask), todo), CHOICES)]
+    return [_choice(way) for way in islice(ways(PieceSearch(fleet.cards, row, ask), todo), CHOICES)]
 
 
-def _choice(way: Search) -> Choice:
+def _choice(way: PieceSearch) -> DeviceFit:
     devices, pieces = way.chosen
     before = tuple(way.before[device] for device in devices)
-    return Choice(devices, pieces, before, tuple(way.after.values()))
+    return DeviceFit(devices, pieces, before, tuple(way.after.values()))

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from tonnage.facts.labels import BETA_OS, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, ZONE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
-from tonnage.machines.objects import End, Node, Pod
+from tonnage.hollow.conditions import condition
+from tonnage.machines.objects import End, Pod, SimulatedNode
 from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
 from tonnage.objects import core, karpenter
 from tonnage.objects.quantity import quantities
@@ -25,12 +26,12 @@ GATED = "ReadinessGatesNotReady"
 """Why a pod whose containers are all Ready is not (kubernetes/kubernetes pkg/kubelet/status/generate.go)."""
 
 
-def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
+def node_body(node: SimulatedNode, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
     """The Node as its kubelet registers it."""
     labels = {
-        "kubernetes.io/hostname": node.name,
-        "kubernetes.io/os": "linux",
-        "beta.kubernetes.io/os": "linux",
+        HOSTNAME: node.name,
+        OS: "linux",
+        BETA_OS: "linux",
         **row.labels,
     }
     annotations = {ANNOTATION: "true"}
@@ -52,7 +53,7 @@ def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObje
     }
 
 
-def _node_info(node: Node) -> JsonObject:
+def _node_info(node: SimulatedNode) -> JsonObject:
     return {
         "machineID": node.uid,
         "systemUUID": node.uid,
@@ -67,27 +68,27 @@ def _node_info(node: Node) -> JsonObject:
     }
 
 
-def provider_id(node: Node) -> str:
+def provider_id(node: SimulatedNode) -> str:
     """How the cloud names the instance."""
     return f"simulated:///{node.zone}/{node.name}"
 
 
 def node_status(
-    node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str, gone: Iterable[str] = ()
+    node: SimulatedNode, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str, gone: Iterable[str] = ()
 ) -> JsonObject:
     """The status that changes over the node lifecycle. Without its device plugin it has no GPUs yet, in capacity
     neither; of a resource that is ``gone`` a kubelet says that there are none."""
     ready = node.kubelet_ready and node.ended_ns is None
     reason, message = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "starting")
     conditions = [
-        _condition("MemoryPressure", False, "KubeletHasSufficientMemory", "kubelet has sufficient memory", at),
-        _condition("DiskPressure", False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", at),
-        _condition("PIDPressure", False, "KubeletHasSufficientPID", "kubelet has sufficient PID available", at),
-        _condition("Ready", ready, reason, message, at),
+        condition("MemoryPressure", False, "KubeletHasSufficientMemory", "kubelet has sufficient memory", at),
+        condition("DiskPressure", False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", at),
+        condition("PIDPressure", False, "KubeletHasSufficientPID", "kubelet has sufficient PID available", at),
+        condition("Ready", ready, reason, message, at),
     ]
     if node.health.seen:  # the agent has something to say
         said = of_node(node.health, [node.gpu_uuid(n) for n in range(node.gpus)], HealthPolicy())
-        conditions.append(_condition(CONDITION, said.status == "True", said.reason, said.message, at))
+        conditions.append(condition(CONDITION, said.status == "True", said.reason, said.message, at))
     there = {name: amount for name, amount in capacity.items() if amount and (name in allocatable or "/" not in name)}
     none = dict.fromkeys(gone, 0)
     return {
@@ -98,26 +99,16 @@ def node_status(
     }
 
 
-def _condition(type_: str, status: bool, reason: str, message: str, at: str) -> JsonObject:
-    return {
-        "type": type_,
-        "status": "True" if status else "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": at,
-    }
-
-
-def claim_labels(node: Node) -> JsonObject:
+def claim_labels(node: SimulatedNode) -> JsonObject:
     """What the launch decided, as Karpenter writes it on the NodeClaim."""
     return {INSTANCE_TYPE: node.instance_type, ZONE: node.zone, CAPACITY_TYPE: node.capacity_type}
 
 
-def claim_status(name: str, node: Node, registered: bool, capacity: Mapping[str, int], at: str) -> JsonObject:
+def claim_status(name: str, node: SimulatedNode, registered: bool, capacity: Mapping[str, int], at: str) -> JsonObject:
     """The status of a NodeClaim whose instance runs (Karpenter's conditions)."""
     initialized = node.ready_ns is not None
     steps = (("Launched", True), ("Registered", registered), ("Initialized", initialized), ("Ready", initialized))
-    conditions = [_condition(step, done, step if done else "NotReady", "", at) for step, done in steps]
+    conditions = [condition(step, done, step if done else "NotReady", "", at) for step, done in steps]
     status: JsonObject = {
         "providerID": provider_id(node),
         "capacity": quantities({key: amount for key, amount in capacity.items() if amount}),
@@ -173,9 +164,9 @@ def _last_state(end: End, at: Mapping[str, str]) -> JsonObject:
 def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
     """The status of a pod whose containers have ended without an error. ``at``: as for :func:`pod_status`."""
     status = pod_status(pod, spec, at, None)
-    for condition in status["conditions"]:
-        if condition["type"] in ("Ready", "ContainersReady"):
-            condition |= {"status": "False", "reason": "PodCompleted", "message": None, "lastTransitionTime": ended}
+    for one in status["conditions"]:
+        if one["type"] in ("Ready", "ContainersReady"):
+            one |= {"status": "False", "reason": "PodCompleted", "message": None, "lastTransitionTime": ended}
     for container in status["containerStatuses"]:
         terminated = {"exitCode": 0, "reason": "Completed", "startedAt": at["started"], "finishedAt": ended}
         container |= {"ready": False, "started": False, "state": {"terminated": terminated}}
@@ -187,9 +178,9 @@ def pod_failed(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
     :func:`pod_status`."""
     assert pod.last_end is not None
     status = pod_status(pod, spec, at, None)
-    for condition in status["conditions"]:
-        if condition["type"] in ("Ready", "ContainersReady"):
-            condition |= {"status": "False", "reason": "PodFailed", "message": None, "lastTransitionTime": at["ended"]}
+    for one in status["conditions"]:
+        if one["type"] in ("Ready", "ContainersReady"):
+            one |= {"status": "False", "reason": "PodFailed", "message": None, "lastTransitionTime": at["ended"]}
     for container in status["containerStatuses"]:
         container.pop("lastState", None)
         container |= {"ready": False, "started": False, "state": _last_state(pod.last_end, at)}

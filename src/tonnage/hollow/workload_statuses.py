@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tonnage.hollow.conditions import condition
+
 JsonObject = dict[str, Any]
 
 
@@ -27,7 +29,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PodCounts:
     """Pods of one role: how many there should be, are there, are Ready, have succeeded."""
 
     wanted: int = 0
@@ -35,8 +37,8 @@ class Counts:
     ready: int = 0
     succeeded: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: PodCounts) -> PodCounts:
+        return PodCounts(
             self.wanted + other.wanted,
             self.active + other.active,
             self.ready + other.ready,
@@ -53,14 +55,14 @@ class Progress:
     stage: Stage
     started: str
     ended: str = ""
-    roles: Mapping[str, Counts] = field(default_factory=dict)
+    roles: Mapping[str, PodCounts] = field(default_factory=dict)
     restarts: int = 0
     since: Mapping[Stage, str] = field(default_factory=dict)
     resumed: str = ""
 
     @property
-    def all(self) -> Counts:
-        return sum(self.roles.values(), Counts())
+    def all(self) -> PodCounts:
+        return sum(self.roles.values(), PodCounts())
 
     def at(self, stage: Stage) -> str:
         return self.since.get(stage, self.ended or self.started)
@@ -70,16 +72,6 @@ def status_of(group: str, kind: str, progress: Progress) -> JsonObject:
     """The status of an object of this kind."""
     made = _KINDS.get((group, kind)) or _KUBEFLOW.get(group)
     return made(progress) if made is not None else {}
-
-
-def _condition(type_: str, status: bool, at: str, reason: str, message: str) -> JsonObject:
-    return {
-        "type": type_,
-        "status": "True" if status else "False",
-        "lastTransitionTime": at,
-        "reason": reason,
-        "message": message,
-    }
 
 
 _WORDS = {
@@ -93,15 +85,15 @@ def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]], reasons: tup
 
     ``reasons``: of one that is suspended, and of one that was resumed."""
     types = names.get(progress.stage, ())
-    ends = [_condition(type_, True, progress.at(progress.stage), *_WORDS[progress.stage]) for type_ in types]
+    ends = [condition(type_, True, *_WORDS[progress.stage], progress.at(progress.stage)) for type_ in types]
     return [*_suspended(progress, reasons), *ends]
 
 
 def _suspended(progress: Progress, reasons: tuple[str, str]) -> list[JsonObject]:
     if progress.stage is Stage.SUSPENDED:
-        return [_condition("Suspended", True, progress.at(progress.stage), reasons[0], "it is suspended")]
+        return [condition("Suspended", True, reasons[0], "it is suspended", progress.at(progress.stage))]
     if progress.resumed:
-        return [_condition("Suspended", False, progress.resumed, reasons[1], "it was resumed")]
+        return [condition("Suspended", False, reasons[1], "it was resumed", progress.resumed)]
     return []
 
 
@@ -151,7 +143,7 @@ def _kubeflow(progress: Progress) -> JsonObject:
     for stage in stages:
         type_ = types.get(stage, stage.value)
         holds = stage is progress.stage or stage is Stage.PENDING
-        one = _condition(type_, holds, progress.at(stage), f"Job{type_}", f"the job is {type_.lower()}")
+        one = condition(type_, holds, f"Job{type_}", f"the job is {type_.lower()}", progress.at(stage))
         conditions.append(one)
     conditions[1:1] = _suspended(progress, ("JobSuspended", "JobResumed"))
     return {
@@ -170,7 +162,7 @@ def _train_job(progress: Progress) -> JsonObject:
 
 
 def _leader_worker_set(progress: Progress) -> JsonObject:
-    counts, leaders = progress.all, progress.roles.get("leader", Counts())
+    counts, leaders = progress.all, progress.roles.get("leader", PodCounts())
     whole = counts.wanted == counts.ready
     size = counts.wanted // leaders.wanted if leaders.wanted else 1
     at = progress.at(progress.stage)
@@ -179,14 +171,14 @@ def _leader_worker_set(progress: Progress) -> JsonObject:
         "readyReplicas": counts.ready // size,
         "updatedReplicas": leaders.wanted,
         "conditions": [
-            _condition("Available", whole, at, "AllGroupsReady" if whole else "GroupsProgressing", ""),
-            _condition("Progressing", not whole, at, "GroupsProgressing", ""),
+            condition("Available", whole, "AllGroupsReady" if whole else "GroupsProgressing", "", at),
+            condition("Progressing", not whole, "GroupsProgressing", "", at),
         ],
     }
 
 
 def _ray_cluster(progress: Progress) -> JsonObject:
-    workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), Counts())
+    workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), PodCounts())
     state = {Stage.RUNNING: "ready", Stage.SUSPENDED: "suspended", Stage.FAILED: "failed"}.get(progress.stage)
     return {
         "state": state,  # None: there is no such field
@@ -238,7 +230,7 @@ _KUBEFLOW: dict[str, Callable[[Progress], JsonObject]] = {"kubeflow.org": _kubef
 
 def counted(
     roles: Iterable[str], active: Iterable[str], ready: Iterable[str], done: Iterable[str]
-) -> dict[str, Counts]:
+) -> dict[str, PodCounts]:
     """Counts by role, from the role of each pod that should be, is, is Ready, has succeeded."""
     sums = [Counter(part) for part in (roles, active, ready, done)]
-    return {role: Counts(*(part[role] for part in sums)) for role in sums[0]}
+    return {role: PodCounts(*(part[role] for part in sums)) for role in sums[0]}

@@ -18,7 +18,7 @@ from tonnage.kube import fence, http1
 from tonnage.kube.connections import Pool, dial
 from tonnage.kube.explain import explain
 from tonnage.kube.kubeconfig import Access, load
-from tonnage.kube.multiplex import Multiplexer, Request
+from tonnage.kube.multiplex import Multiplexer, QueuedRequest
 from tonnage.kube.proxy import proxy_for
 from tonnage.kube.transport import JSON, Again, ApiError, ClientError, Done, LostReply, Reply, Unreachable
 from tonnage.kube.verbs import Client
@@ -139,6 +139,7 @@ class HttpTransport:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_s: float = 30.0,
     ) -> bool:
         """See :class:`tonnage.kube.transport.Overlapping`. False where requests are limited on this side."""
@@ -148,7 +149,7 @@ class HttpTransport:
         def build() -> bytes | None:
             if not may():
                 return None
-            return _finish(self._start(method, path, query, JSON, body, content_type), self._header()) + body
+            return _finish(self._start(method, path, query, accept, body, content_type), self._header()) + body
 
         def end(found: Reply | ClientError) -> None:
             if type(found) is Reply and found.status < 400:
@@ -161,7 +162,7 @@ class HttpTransport:
                 self._on_error(str(found.status))
             return done(found)
 
-        self._multiplexer.submit(Request(build, end, fence.of(method), timeout_s), lane)
+        self._multiplexer.submit(QueuedRequest(build, end, fence.of(method), timeout_s), lane)
         return True
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> Stream:
@@ -337,8 +338,10 @@ def open_cluster(
     rate: Rate | None = None,
     on_error: Callable[[str], None] | None = None,
     field_manager: str = "tonnage",
+    ask: bool = True,
 ) -> Client:
-    """A client for the cluster of a kubeconfig, after one question to it.
+    """A client for the cluster of a kubeconfig, after one question to it. ``ask``: False where the API server may be
+    away now and answers later.
 
     Raises InputError: no kubeconfig, unknown context, unusable certificate, exec plugin that fails, no connection,
     credentials refused, or a server older than :data:`OLDEST_SERVER`.
@@ -348,7 +351,8 @@ def open_cluster(
     client = Client(transport, field_manager)
     try:
         transport.log_in()
-        check_version(client, access.context)
+        if ask:
+            check_version(client, access.context)
     except BaseException:
         transport.close()
         raise

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tonnage.costs.held import held
 from tonnage.costs.ledger import Resources
 from tonnage.machines import claiming
-from tonnage.machines.objects import Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode
 from tonnage.machines.site import Site
 
 
-def assign(cluster: Site, pod: Pod, node: Node, devices: Sequence[int] | None = None) -> None:
+def assign(cluster: Site, pod: Pod, node: SimulatedNode, devices: Sequence[int] | None = None) -> None:
     """The pod is bound to the node, whose kubelet takes it up. Raises Conflict when it does not fit there."""
     row = cluster.fleet.node_by_name[node.name]
     controller = pod.workload.controller

@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from tonnage.dra.nvidia import device_classes
 from tonnage.facts import operands as facts
+from tonnage.facts.labels import GPU_PRESENT
 from tonnage.facts.operands import AgentPart
 from tonnage.node.operator_parts import environment, operands_of, parts_of
 from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
 NAME = "tonnage-agent"
+_OWN_LABELS = {"app.kubernetes.io/name": NAME}
 CONFIG_FOLDER = "/etc/tonnage/device-plugin"
 """Where the ConfigMap of the device plugin's configurations is mounted."""
 _NO_CONFIG_MAP = ConfigMapChoice()
 _CONFIG = "device-plugin-config"
+_PLUGIN, _DRA = "device-plugin", "dra"
 JsonObject = dict[str, Any]
 
 
@@ -54,13 +59,20 @@ def _labels() -> list[str]:
 
 
 def manifests(
-    sets: Sequence[NodeSet], *, namespace: str, image: str, config: ConfigMapChoice = _NO_CONFIG_MAP
+    sets: Sequence[NodeSet],
+    *,
+    namespace: str,
+    image: str,
+    config: ConfigMapChoice = _NO_CONFIG_MAP,
+    dra: bool = False,
 ) -> list[JsonObject]:
     """ServiceAccounts, roles and DaemonSets: one of each for each set, named by its environment and a number where it
-    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them."""
-    found: list[JsonObject] = []
+    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them. ``dra``: claims
+    are served in place of the device plugin's resources, and the device classes are there."""
+    found: list[JsonObject] = [msgspec.to_builtins(one) for one in device_classes()] if dra else []
     for name, one in zip(_names(sets), sets, strict=True):
-        parts = [_configured(facts.parts()[part], config) for part in one.parts]
+        names = [_DRA if dra and part == _PLUGIN else part for part in one.parts]
+        parts = [_configured(facts.parts()[part], config) for part in names]
         found.append(_object("v1", "ServiceAccount", name, namespace))
         rules = rules_of(parts)
         if rules:
@@ -75,7 +87,7 @@ def manifests(
 
 def _configured(part: AgentPart, config: ConfigMapChoice) -> AgentPart:
     """The device plugin follows the node's label, where there are configurations to choose from."""
-    if part.name != "device-plugin" or not config.name:
+    if part.name != _PLUGIN or not config.name:
         return part
     arguments = (*part.arguments, "--config", CONFIG_FOLDER)
     if config.default:
@@ -93,17 +105,22 @@ def _names(sets: Sequence[NodeSet]) -> list[str]:
 
 
 def rules_of(parts: Iterable[AgentPart]) -> list[JsonObject]:
-    """What the parts may do in Kubernetes' core group; nothing: they need no token."""
-    verbs: dict[str, set[str]] = {}
+    """What the parts may do in the API; nothing: they need no token."""
+    verbs: dict[tuple[str, str], set[str]] = {}
     for part in parts:
         for resource, own in part.rbac:
-            verbs.setdefault(resource, set()).update(own)
-    return [{"apiGroups": [""], "resources": [name], "verbs": sorted(own)} for name, own in sorted(verbs.items())]
+            group, slash, name = resource.partition("/")
+            key = (group, name) if slash and "." in group else ("", resource)
+            verbs.setdefault(key, set()).update(own)
+    return [
+        {"apiGroups": [group], "resources": [name], "verbs": sorted(own)}
+        for (group, name), own in sorted(verbs.items())
+    ]
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> JsonObject:
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": api_version, "kind": kind, "metadata": {**meta, "labels": {"app.kubernetes.io/name": NAME}}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {**meta, "labels": dict(_OWN_LABELS)}}
 
 
 def _daemon_set(
@@ -116,7 +133,7 @@ def _daemon_set(
     *,
     token: bool,
 ) -> JsonObject:
-    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name}
+    labels = {**_OWN_LABELS, "app.kubernetes.io/instance": name}
     folders = sorted({folder for part in parts for folder in (*part.read, *part.write)})
     volumes: list[JsonObject] = [
         {"name": _volume(folder), "hostPath": {"path": folder, "type": _type(folder, parts)}} for folder in folders
@@ -127,7 +144,7 @@ def _daemon_set(
         "serviceAccountName": name,
         "automountServiceAccountToken": token,
         "priorityClassName": "system-node-critical",
-        "nodeSelector": {"nvidia.com/gpu.present": "true"},
+        "nodeSelector": {GPU_PRESENT: "true"},
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.decisions import Ref
+from tonnage.facts.labels import INSTANCE_TYPE
 from tonnage.objects import duration, karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
@@ -99,7 +100,7 @@ class Candidate:
     @property
     def instance_type(self) -> str:
         """By its label; empty where it has none."""
-        return self.node.node.labels.get("node.kubernetes.io/instance-type", "")
+        return self.node.node.labels.get(INSTANCE_TYPE, "")
 
     @property
     def capacity_type(self) -> str:
@@ -194,7 +195,7 @@ def eviction_cost(pod: MovablePod) -> float:
 def price_of(node: ExistingNode, catalogue: Catalogue) -> int:
     """What the node costs by its labels, micro-USD per hour; 0 where nobody sells it any more."""
     pair = (node.labels.get(labels.ZONE, ""), node.labels.get(labels.CAPACITY_TYPE, ""))
-    name = node.labels.get("node.kubernetes.io/instance-type", "")
+    name = node.labels.get(INSTANCE_TYPE, "")
     if name not in catalogue.names or pair not in catalogue.pairs:
         return 0
     price = int(catalogue.prices[catalogue.pairs.index(pair), catalogue.index(name)])

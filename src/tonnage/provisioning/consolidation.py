@@ -30,9 +30,9 @@ from tonnage.provisioning.balanced import Totals
 from tonnage.provisioning.budgets import allowance
 from tonnage.provisioning.candidates import Candidate, MovablePod, RunningNode, candidates, is_held, moves
 from tonnage.provisioning.catalogue import NODES, Catalogue
-from tonnage.provisioning.karpenter import Claim, Packing, pack
+from tonnage.provisioning.karpenter import NewNodeClaim, Packing, pack
 from tonnage.provisioning.launch import choose
-from tonnage.provisioning.load import Load
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.plans import PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod
 from tonnage.provisioning.replacement import Replacing, cheapest_micro_usd
@@ -103,7 +103,7 @@ class Proposal:
     reason: str
     method: str
     going: tuple[Candidate, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[NewNodeClaim, ...] = ()
 
 
 @dataclass
@@ -169,7 +169,7 @@ class Round:
             room = min(len(going), budget[pool.name], len(going) if most is None else most - len(own))
             if room > 0:
                 load = static.empty_load(pool, self.catalogue, self.settings)
-                made = tuple(Claim(load, [], f"static-{number}") for number in range(room))
+                made = tuple(NewNodeClaim(load, [], f"static-{number}") for number in range(room))
                 return Proposal(DRIFTED, STATIC_DRIFT, tuple(going[:room]), made)
         return None
 
@@ -389,7 +389,7 @@ class Round:
         if len(packing.claims) > 1:
             return f"Can't remove without creating {len(packing.claims)} candidates"
         price = sum(one.price for one in going)
-        claims: tuple[Claim, ...] = ()
+        claims: tuple[NewNodeClaim, ...] = ()
         if packing.claims:
             (claim,) = packing.claims
             load = Replacing(self.catalogue, self.gates.spot_to_spot_consolidation).replacement(claim.load, going)
@@ -401,7 +401,7 @@ class Round:
             return NOT_WORTH_IT
         return Proposal(UNDERUTILIZED, method, tuple(going), claims)
 
-    def _launched(self, claims: Iterable[Claim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
+    def _launched(self, claims: Iterable[NewNodeClaim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
         """What is launched for these claims; those for which nothing can be are left out."""
         found: list[PlannedClaim] = []
         launches: list[Launch] = []
@@ -416,9 +416,9 @@ class Round:
         return tuple(found), tuple(launches)
 
 
-def _on(claim: Claim, load: Load) -> Claim:
+def _on(claim: NewNodeClaim, load: ClaimLoad) -> NewNodeClaim:
     """The same pods on other instance types."""
-    return Claim(load, claim.pods, claim.host)
+    return NewNodeClaim(load, claim.pods, claim.host)
 
 
 def _listed(pods: Sequence[Ref]) -> str:

@@ -22,7 +22,7 @@ from tonnage.provisioning.catalogue import NODES, Catalogue, TypeMask
 from tonnage.provisioning.cut_findings import cut_findings
 from tonnage.provisioning.explain import amount_text
 from tonnage.provisioning.requirements import Requirement, Requirements
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 
 SPOT_TO_SPOT_TYPES = 15
 """Cheaper types that single-node spot-to-spot consolidation asks for (kubernetes-sigs/karpenter,
@@ -59,7 +59,9 @@ def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations:
 class _Checks:
     """The checks of one NodePool; ``buyable`` are its instance types with an offering that it allows."""
 
-    def __init__(self, pool: karpenter.NodePool, catalogue: Catalogue, template: Template, buyable: TypeMask) -> None:
+    def __init__(
+        self, pool: karpenter.NodePool, catalogue: Catalogue, template: PoolTemplate, buyable: TypeMask
+    ) -> None:
         self.pool = pool
         self.catalogue = catalogue
         self.template = template

@@ -41,8 +41,8 @@ from tonnage.provisioning import bought, explain
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.claim_order import ClaimOrder
 from tonnage.provisioning.domains import Pick
-from tonnage.provisioning.launch import Choice, choose
-from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.launch import LaunchChoice, choose
+from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
@@ -50,7 +50,7 @@ from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.reserving import Reserving, with_reserved
 from tonnage.provisioning.standing import StandingNode
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
 
@@ -72,10 +72,10 @@ def plan(
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class NewNodeClaim:
     """A planned NodeClaim. ``host`` stands for the name that its node will have."""
 
-    load: Load
+    load: ClaimLoad
     pods: list[Ref]
     host: str
 
@@ -86,7 +86,7 @@ class Packing:
     :class:`Plan`."""
 
     market: Market
-    claims: tuple[Claim, ...]
+    claims: tuple[NewNodeClaim, ...]
     nominations: tuple[Nomination, ...]
     waits: tuple[Wait, ...]
     unplanned: dict[str, int]
@@ -128,7 +128,7 @@ class _Planner:
     def __init__(
         self,
         market: Market,
-        templates: list[Template],
+        templates: list[PoolTemplate],
         nodes: list[ExistingNode],
         settings: PlanSettings,
         topology: PodTopology,
@@ -139,7 +139,7 @@ class _Planner:
         self.topology = topology
         usable = sorted((n for n in nodes if not n.deleted), key=lambda n: (not n.initialized, n.ref.name, n.ref))
         self.nodes = [StandingNode(node) for node in usable]
-        self.claims: list[Claim] = []
+        self.claims: list[NewNodeClaim] = []
         self.areas = array("q")
         self.keys = 0
         self.order = ClaimOrder()
@@ -150,7 +150,7 @@ class _Planner:
         for node in usable:
             for resource in self.remaining.get(node.node_pool, ()):
                 self.remaining[node.node_pool][resource] -= node.capacity.get(resource, 0)
-        self.empty_loads: dict[tuple[str, bytes], Load] = {}
+        self.empty_loads: dict[tuple[str, bytes], ClaimLoad] = {}
 
     def run(self, pods: list[PendingPod]) -> Packing:
         ordered = sorted(pods, key=_queue_key)
@@ -246,7 +246,9 @@ class _Planner:
                     break
         return False
 
-    def _joined(self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]) -> Load | None:
+    def _joined(
+        self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]
+    ) -> ClaimLoad | None:
         """The NodeClaim's load with such a pod. Where it will never take one, that is noted; so is, for this pod, what
         rules about other pods leave to NodeClaims of which the same is ``known``."""
         claim, stage = self.claims[number], attempt.stage
@@ -293,7 +295,7 @@ class _Planner:
             for resource in remaining:
                 column = self.market.catalogue.column.get(resource)
                 remaining[resource] -= 0 if column is None else int(largest[column])
-            self.claims.append(Claim(load, [], host))
+            self.claims.append(NewNodeClaim(load, [], host))
             self.areas.append(0)
             self.order.append()
             self.topology.register(host)
@@ -301,7 +303,7 @@ class _Planner:
             return True
         return False
 
-    def _holds(self, number: int, load: Load) -> bool:
+    def _holds(self, number: int, load: ClaimLoad) -> bool:
         """Whether the NodeClaim may have this load for all that capacity reservations say, and that it does."""
         if self.reserving is None:
             return True
@@ -310,7 +312,7 @@ class _Planner:
             self.reserving.take(number, held)
         return held is not None
 
-    def _add(self, pod: Ref, number: int, load: Load, attempt: Attempt) -> None:
+    def _add(self, pod: Ref, number: int, load: ClaimLoad, attempt: Attempt) -> None:
         claim = self.claims[number]
         claim.load = load
         self.areas[number] = self.topology.area(load.requirements)
@@ -319,13 +321,13 @@ class _Planner:
         if attempt.rules.hosts and self.topology.on_host(attempt.rules, claim.host) is Verdict.NEVER:
             attempt.rules.barred.append(number)
 
-    def _empty(self, template: Template, types: TypeMask) -> Load:
+    def _empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
         key = (template.name, types.tobytes())
         if key not in self.empty_loads:
             market = self.market
             if self.reserving is not None:
                 market = self.reserving.market(market, template.reservations)
-            self.empty_loads[key] = Load.empty(market, template, types)
+            self.empty_loads[key] = ClaimLoad.empty(market, template, types)
         return self.empty_loads[key]
 
     def _refusal(self, pod_class: AlikePods) -> Reason:
@@ -351,7 +353,7 @@ def _bought(packing: Packing, settings: PlanSettings) -> Plan:
     launches: list[Launch] = []
     claims: list[PlannedClaim] = []
     waits = list(packing.waits)
-    chosen: dict[object, Choice | str] = {}
+    chosen: dict[object, LaunchChoice | str] = {}
     market = packing.market
     for number, claim in enumerate(packing.claims):
         load, held = claim.load, frozenset[str]()

@@ -35,7 +35,6 @@ __all__ = [
 RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
-NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
 REGISTERED = "karpenter.sh/registered"
 
 OF_TYPE = AWS_INSTANCE

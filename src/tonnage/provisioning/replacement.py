@@ -16,7 +16,7 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.candidates import Candidate
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue, Offers, TypeMask
 from tonnage.provisioning.launch import short_of_values
-from tonnage.provisioning.load import Load
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.requirements import Requirement, Requirements
 
 SPOT_FLEXIBILITY = 15
@@ -35,15 +35,15 @@ class Replacing:
     catalogue: Catalogue
     spot_to_spot: bool = False
 
-    def replacement(self, load: Load, going: Sequence[Candidate]) -> Load | str:
+    def replacement(self, load: ClaimLoad, going: Sequence[Candidate]) -> ClaimLoad | str:
         """The load with the types that may replace these nodes; why not, as Karpenter's events have it, where none
         does."""
         found = self._cheaper(load, going, sum(one.price for one in going))
-        if isinstance(found, Load) and len(going) > 1:
+        if isinstance(found, ClaimLoad) and len(going) > 1:
             found = self._other_types(found, going)
         return found or NOT_CHEAPER
 
-    def _cheaper(self, load: Load, going: Sequence[Candidate], price: int) -> Load | str | None:
+    def _cheaper(self, load: ClaimLoad, going: Sequence[Candidate], price: int) -> ClaimLoad | str | None:
         """The load with the types that cost less even where they are dearest, bought as spot where spot may be had."""
         spot = Requirement.of(labels.CAPACITY_TYPE, "In", (labels.SPOT,))
         may = load.requirements.get(labels.CAPACITY_TYPE)
@@ -67,14 +67,14 @@ class Replacing:
             return found
         return replace(found, requirements=found.requirements.merged(Requirements([spot])))
 
-    def _below(self, load: Load, requirements: Requirements, price: int) -> Load | None:
+    def _below(self, load: ClaimLoad, requirements: Requirements, price: int) -> ClaimLoad | None:
         worst = worst_prices(load.market.offers, requirements)
         types: TypeMask = load.types & (worst < price)
         if not types.any() or short_of_values(self.catalogue, requirements, np.flatnonzero(types)):
             return None
         return replace(load, requirements=requirements, types=types)
 
-    def _cheapest(self, load: Load) -> Load:
+    def _cheapest(self, load: ClaimLoad) -> ClaimLoad:
         """The fifteen cheapest types, or as many as minValues takes."""
         rows = list(load.market.offers.rows(load.requirements))
         best = np.where(load.types, load.market.offers.prices[rows].min(axis=0), NO_OFFER)
@@ -86,7 +86,7 @@ class Replacing:
         types[order[:count]] = True
         return replace(load, types=types)
 
-    def _other_types(self, load: Load, going: Sequence[Candidate]) -> Load | None:
+    def _other_types(self, load: ClaimLoad, going: Sequence[Candidate]) -> ClaimLoad | None:
         """Of a type that is taken back anyway one node could simply stay: what is launched has to be cheaper."""
         limit = NO_OFFER
         for one in going:
@@ -110,7 +110,7 @@ def worst_prices(offers: Offers, requirements: Requirements) -> NDArray[np.int64
     return worst
 
 
-def cheapest_micro_usd(load: Load, requirements: Requirements) -> int:
+def cheapest_micro_usd(load: ClaimLoad, requirements: Requirements) -> int:
     """What Karpenter takes a replacement to cost when it weighs savings: the cheapest offering of any kind of the type
     that comes first by what ``requirements`` allow; 0 where there is none."""
     offers = load.market.offers

@@ -25,7 +25,7 @@ from tonnage.facts.price_book import PriceBook, Reservation
 from tonnage.objects import karpenter, load
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Amounts, Catalogue, Offers
-from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.units import NS_PER_S
 
 DISCOUNT = 10_000
@@ -95,7 +95,7 @@ class Reserving:
         for one in sorted(reservations):
             self._of[one.instance_type, one.zone].append(one)
         self._held: dict[int, frozenset[str]] = {}
-        self._known: dict[int, tuple[Load, frozenset[str]]] = {}
+        self._known: dict[int, tuple[ClaimLoad, frozenset[str]]] = {}
         self._markets: dict[frozenset[str], Market] = {}
 
     def market(self, of: Market, selected: frozenset[str]) -> Market:
@@ -105,7 +105,7 @@ class Reserving:
             self._markets[selected] = replace(of, offers=Offers(of.catalogue, table, selected))
         return self._markets[selected]
 
-    def after(self, number: int, load: Load) -> frozenset[str] | None:
+    def after(self, number: int, load: ClaimLoad) -> frozenset[str] | None:
         """What the NodeClaim of this number holds with this load; ``None`` where it is refused."""
         offered = self._offered(load)
         held = self._held.get(number, frozenset())
@@ -125,7 +125,7 @@ class Reserving:
             self._left[one] -= 1
         self._held[number] = held
 
-    def settled(self, number: int, load: Load) -> tuple[Load, frozenset[str]]:
+    def settled(self, number: int, load: ClaimLoad) -> tuple[ClaimLoad, frozenset[str]]:
         """The load as it is launched: where it holds reservations, in one of these and not otherwise."""
         held = self._held.get(number, frozenset())
         if not held:
@@ -147,7 +147,7 @@ class Reserving:
         mine = {pair: [one for one in of if one.id in held] for pair, of in self._of.items()}
         return frozenset(pair for pair, of in mine.items() if of and all(one.ends_ns is not None for one in of))
 
-    def _offered(self, load: Load) -> frozenset[str]:
+    def _offered(self, load: ClaimLoad) -> frozenset[str]:
         known = self._known.get(id(load))
         if known is None:
             offers, catalogue = load.market.offers, load.market.catalogue

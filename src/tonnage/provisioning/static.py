@@ -21,7 +21,7 @@ from tonnage.provisioning.balanced import node_cost
 from tonnage.provisioning.candidates import RunningNode, protected
 from tonnage.provisioning.catalogue import NODES, Catalogue
 from tonnage.provisioning.launch import choose
-from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.template import compile_pool, limits_of
@@ -35,13 +35,13 @@ def missing(pool: karpenter.NodePool, staying: int, every: int) -> int:
     return wanted if most is None else max(0, min(wanted, most - every))
 
 
-def empty_load(pool: karpenter.NodePool, catalogue: Catalogue, settings: PlanSettings) -> Load:
+def empty_load(pool: karpenter.NodePool, catalogue: Catalogue, settings: PlanSettings) -> ClaimLoad:
     """A NodeClaim of this NodePool that no pod asks for."""
     storage = settings.node_classes.get(storage_key(pool))
     template = compile_pool(pool, catalogue, settings.daemon_sets, storage, settings.configurations)
     market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
     fitting = template.types & (template.free >= 0).all(axis=1)
-    return Load.empty(market, template, fitting)
+    return ClaimLoad.empty(market, template, fitting)
 
 
 def plan(

@@ -16,7 +16,7 @@ from tonnage.objects import keda as keda_objects
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
 from tonnage.scaling import cron
-from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, Policy, PolicyKind, Rules, Select
+from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, PolicyKind, Rules, ScalingPolicy, Select
 from tonnage.scaling.formula import FormulaError, compile_formula
 from tonnage.scaling.hpa import DEFAULT_CPU_UTILIZATION, DEFAULT_MIN_REPLICAS, HpaSpec, Metric
 from tonnage.scaling.replicas import TOLERANCE, TargetKind, Tolerance
@@ -50,6 +50,11 @@ def hpa_spec(source: autoscaling.HorizontalPodAutoscaler) -> HpaSpec:
     )
 
 
+def made_by_keda(source: autoscaling.HorizontalPodAutoscaler) -> bool:
+    """Whether the HPA is one that KEDA made for a ScaledObject, exported with the rest: KEDA makes it again."""
+    return any(owner.kind == "ScaledObject" for owner in source.metadata.owner_references)
+
+
 def behavior(written: autoscaling.HPABehavior | None) -> Behavior:
     """``spec.behavior`` with the API's defaults; without one, the older code path."""
     if written is None:
@@ -81,7 +86,7 @@ def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
         fallback=_fallback(source),
         behavior=behavior(config.behavior if config is not None else None),
         hpa_name=config.name if config is not None else "",
-        paused=_paused(source),
+        paused=paused(source),
         force_activation=_annotated(source, FORCE_ACTIVATION),
         modifiers=_modifiers(source),
     )
@@ -191,7 +196,8 @@ def _rules(written: autoscaling.HPAScalingRules | None, default: Rules) -> Rules
         return default
     window_s = written.stabilization_window_seconds
     policies = tuple(
-        Policy(PolicyKind(policy.type), policy.value, policy.period_seconds * NS_PER_S) for policy in written.policies
+        ScalingPolicy(PolicyKind(policy.type), policy.value, policy.period_seconds * NS_PER_S)
+        for policy in written.policies
     )
     return Rules(
         default.window_ns if window_s is None else window_s * NS_PER_S,
@@ -213,7 +219,8 @@ def _fallback(source: keda_objects.ScaledObject) -> Fallback | None:
     return Fallback(written.failure_threshold, written.replicas, FallbackBehavior(written.behavior))
 
 
-def _paused(source: KubeObject) -> Paused:
+def paused(source: KubeObject) -> Paused:
+    """What annotations of a ScaledObject pause. Raises InputError for a number of replicas that is none."""
     written = source.metadata.annotations.get(PAUSED_REPLICAS)
     if written is not None and not written.isdecimal():
         place = where(source, f"metadata.annotations.{PAUSED_REPLICAS}")

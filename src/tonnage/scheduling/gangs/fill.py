@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
-from tonnage.scheduling.gangs.tree import Group, Tree
+from tonnage.scheduling.gangs.tree import GangGroup, Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
 
@@ -153,7 +153,7 @@ class Filler:
                 break
         return False
 
-    def _order(self, group: Group) -> list[tuple[bool, int]]:
+    def _order(self, group: GangGroup) -> list[tuple[bool, int]]:
         """The parts (True, group) and own items (False, item): largest first, then as written."""
         parts = [(True, child) for child in group.children] + [(False, i) for i in group.items]
         return sorted(parts, key=lambda part: -(self._size[part[1]] if part[0] else self._wanted[part[1]]))
@@ -196,7 +196,7 @@ class Filler:
         class_id = self._tree.items[item].class_id
         mark = len(room.put)
         for left in range(wanted, 0, -1):
-            count = np.where(room.allowed(class_id), room.count(class_id), 0)
+            count = room.count_now(class_id, rows)
             held = int(count[rows].sum())
             if not held:
                 room.back(mark)

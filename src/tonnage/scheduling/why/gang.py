@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TypeAlias
 
@@ -18,8 +18,8 @@ from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.why.changes import Cost
 from tonnage.scheduling.why.gang_changes import GangChange, GangEdit, LowerMinimum, MorePlaces, RelaxLevel, apply
-from tonnage.scheduling.why.gang_counts import Counts
-from tonnage.scheduling.why.standing import Standing, standing
+from tonnage.scheduling.why.gang_counts import GangCounts
+from tonnage.scheduling.why.standing import GangStart, standing
 
 __all__ = [
     "CLUSTER",
@@ -30,7 +30,7 @@ __all__ = [
     "LowerMinimum",
     "MorePlaces",
     "RelaxLevel",
-    "Search",
+    "GangChangeSearch",
     "apply",
     "smallest",
     "standing",
@@ -65,7 +65,7 @@ def smallest(
     """The smallest change, of the kinds that ``may`` be made, after which the minimum of the gang fits with these
     pending pods. Changes nothing."""
     with snapshot.fleet.what_if():
-        return Search(snapshot, key, pods, cache, budget).find(may)
+        return GangChangeSearch(snapshot, key, pods, cache, budget).find(may)
 
 
 Family: TypeAlias = tuple[Callable[[int], GangEdit], int, int]
@@ -84,14 +84,14 @@ def _numbered(edits: Sequence[GangEdit], number: int) -> GangEdit:
     return edits[number - 1]
 
 
-class Search:
+class GangChangeSearch:
     """Searches for one gang; what one has tried, the next knows. Inside a what-if only."""
 
     def __init__(self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget: int = PLANS) -> None:
         self.snapshot, self.key, self.pods, self.cache, self.budget = snapshot, key, pods, cache, budget
         self.gang = snapshot.gangs[key]
         self.standing = standing(snapshot, key, pods, cache)
-        self._counts = Counts(snapshot, key, pods, cache, self.standing) if self.standing else None
+        self._counts = GangCounts(snapshot, key, pods, cache, self.standing) if self.standing else None
         self.may = EVERY
         self.best: GangChange | None = None
         self._best_order: tuple[GangChange, tuple[Cost, tuple[str, ...]]] | None = None
@@ -125,7 +125,7 @@ class Search:
             if minimum > 1 and "minimum" in self.may:
                 yield partial(_lower, name, minimum), 1, minimum - 1
         if "places" in self.may:
-            yield from self._placing()
+            yield from self._more_places
 
     def _relaxing(self) -> Iterator[Family]:
         keys = self.standing.levels.keys if self.standing else ()
@@ -137,6 +137,10 @@ class Search:
                 wider = [*reversed(keys[:at]), ""]
                 edits = [RelaxLevel(name, kind, level, to, n) for n, to in enumerate(wider, 1)]
                 yield partial(_numbered, edits), 1, len(edits)
+
+    @cached_property
+    def _more_places(self) -> list[Family]:
+        return list(self._placing())
 
     def _placing(self) -> Iterator[Family]:
         """More places on hosts like each that differs in its domains, of which the fullest come first."""
@@ -156,7 +160,7 @@ class Search:
                 where = (levels.keys[level], levels.name(level, domain)) if named else ("", "")
                 yield partial(_places, *where, self.snapshot.fleet.node(row).spec.name, apart), least, max(most, least)
 
-    def _lacks(self, standing: Standing, level: int) -> list[int]:
+    def _lacks(self, standing: GangStart, level: int) -> list[int]:
         """By domain of the level (-1: the cluster), how many places it lacks at least for a group to be in it."""
         tree, limits = standing.tree, standing.limits
         groups = [number for number, group in enumerate(tree.groups) if group.required == level] or [0]
@@ -164,7 +168,7 @@ class Search:
         found: list[int] = np.min(lacks, axis=0).tolist()
         return found
 
-    def _hosts(self, standing: Standing) -> list[int]:
+    def _hosts(self, standing: GangStart) -> list[int]:
         """The first host of those that are in the same domains of all levels that rules ask for, and take all the
         gang's pods but for room."""
         fleet, levels = self.snapshot.fleet, standing.levels
