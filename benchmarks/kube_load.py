@@ -39,8 +39,8 @@ UNLIMITED = (
     "--max-requests-inflight=0",
     "--max-mutating-requests-inflight=0",
 )
-"""The API server takes every request at once. Without priority and fairness it refuses what comes beside 200 others that
-write: kube-scheduler, which has more under way in a burst, would wait a second each time."""
+"""The API server takes every request at once. By default, without priority and fairness, it refuses what comes beside
+200 others that write: kube-scheduler, which has more under way in a burst, would wait a second each time."""
 ELECTION = ("=true", "-retry-period=50ms", "-renew-deadline=60s", "-lease-duration=90s")
 AMOUNTS = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
 SECTIONS = ("waiting", "told", "quiet", "large")
