@@ -89,7 +89,7 @@ def _told(found: Look, policy: str) -> Look:
 
 
 def _could_stand(snapshot: Snapshot, cache: Cache, how: How, found: Look) -> bool:
-    """Whether there was room at first for any of those that are unschedulable, so that another policy may leave it some."""
+    """Whether there was room at first for any that is unschedulable now, so that another policy may leave it some."""
     trial = Trial(snapshot, cache, how.policy, Assumed(snapshot.fleet))
     asked: set[int] = set()
     for unit in found.left:

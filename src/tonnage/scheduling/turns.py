@@ -1,6 +1,6 @@
 """Each pod's and gang's turn within one decision under one policy: bound where it fits, or the reason why not.
 
-When all have had their turn, those that are unschedulable are looked at once more: where pods that were bound a moment ago
+When all have had their turn, the unschedulable ones are looked at once more: where pods that were bound a moment ago
 can stand elsewhere, they do (:mod:`tonnage.scheduling.exchange`)."""
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ pods the greater one places more."""
 class How:
     """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
 
-    ``exchange``: place pods of this decision elsewhere for unschedulable ones; only where without that no fewer are placed
-    than ``least``."""
+    ``exchange``: place pods of this decision elsewhere for unschedulable ones; only where without that no fewer are
+    placed than ``least``."""
 
     policy: str
     receipts: bool = True
