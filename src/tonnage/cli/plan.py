@@ -69,7 +69,7 @@ def plan(
     Node groups of an eksctl ClusterConfig are planned with too; with --like cluster-autoscaler they alone, by the flags
     of the cluster-autoscaler Deployment among the FILES.
 
-    Exit code 0 when all pods have a place, 1 when some have none, 2 when the input cannot be read.
+    Exit code 0 when all pods fit, 1 when some stay unschedulable, 2 when the input cannot be read.
     """
     from tonnage.cli import plan_input, plan_report
     from tonnage.provisioning import karpenter as planner
