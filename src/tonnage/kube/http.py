@@ -338,8 +338,10 @@ def open_cluster(
     rate: Rate | None = None,
     on_error: Callable[[str], None] | None = None,
     field_manager: str = "tonnage",
+    ask: bool = True,
 ) -> Client:
-    """A client for the cluster of a kubeconfig, after one question to it.
+    """A client for the cluster of a kubeconfig, after one question to it. ``ask``: False where the API server may be
+    away now and answers later.
 
     Raises InputError: no kubeconfig, unknown context, unusable certificate, exec plugin that fails, no connection,
     credentials refused, or a server older than :data:`OLDEST_SERVER`.
@@ -349,7 +351,8 @@ def open_cluster(
     client = Client(transport, field_manager)
     try:
         transport.log_in()
-        check_version(client, access.context)
+        if ask:
+            check_version(client, access.context)
     except BaseException:
         transport.close()
         raise
