@@ -23,6 +23,10 @@ EXACT_COUNT, ALL = "ExactCount", "All"
 """Allocation modes: so many devices, or every device that the selectors match."""
 MOST_RESULTS = 32
 """Devices of a claim (AllocationResultsMaxSize), also requests and constraints."""
+MOST_CONSUMERS = 256
+"""Pods for which a claim can be reserved (ResourceClaimReservedForMaxSize)."""
+DELETE_PROTECTION = f"{GROUP}/delete-protection"
+"""The finalizer of a claim that has devices."""
 NODE_NAME_FIELD = "metadata.name"
 
 

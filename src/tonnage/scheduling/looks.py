@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
-from tonnage.decisions import Bind, Evict, Reason
+from tonnage.decisions import Bind, ClaimAllocation, Evict, Reason, Ref
 from tonnage.fleet.fits import fits
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
@@ -66,9 +66,10 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
         waits = tuple((row, turns.reason(unit, row)) for unit in left for row in unit.rows)
         classes = frozenset(fleet.pod(row).class_id for row in turns.binds)
         seated = turns.seated()
+        binds = tuple(_with_claims(fleet, row, bind) for row, bind in turns.binds.items())
     preemptor = turns.preemptor
     return Look(
-        tuple(turns.binds.values()),
+        binds,
         waits,
         preemptor.nominated(),
         tuple(preemptor.evictions),
@@ -77,6 +78,17 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
         turns.chose,
         classes,
     )
+
+
+def _with_claims(fleet: Fleet, row: int, bind: Bind) -> Bind:
+    """The bind with what it allocates."""
+    if not fleet.pod(row).spec.claims.keys:
+        return bind
+    found = tuple(
+        ClaimAllocation(Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid), allocation)
+        for claim, allocation in fleet.device_claims.assumed_of(row)
+    )
+    return structs.replace(bind, claims=found) if found else bind
 
 
 def _told(found: Look, policy: str) -> Look:

@@ -155,6 +155,10 @@ class FleetRoom:
         held = np.zeros(len(allowed), np.int64)
         rows = np.flatnonzero(allowed)
         held[rows] = (fleet.free[rows[:, None], columns] // amounts).min(axis=1)
+        if asks := fleet.classes.rows[class_id].claims:
+            most = sum(len(item.pods) for item in self._items if item.class_id == class_id)
+            for row in rows.tolist():
+                held[row] = fleet.device_claims.count(asks, fleet.node_view(row), min(int(held[row]), most))
         return np.minimum(held, 1) if self.alone[class_id] else held
 
     def one_of_each(self, classes: Sequence[int]) -> bool:
