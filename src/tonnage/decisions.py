@@ -236,12 +236,14 @@ class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):
     """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for.
 
     ``by``: who could not help it, ``scheduler``, ``provisioner`` or :data:`BINDING`. ``nominated``: the node on which
-    room is being made for it; what the scheduler says replaces what it said before."""
+    room is being made for it; what the scheduler says replaces what it said before. ``releases``: ResourceClaims of the
+    pod whose devices keep it from every node, and which nobody else uses: they are given up."""
 
     pod: Ref
     reason: Reason
     by: str = "scheduler"
     nominated: str = ""
+    releases: tuple[ClaimAllocation, ...] = ()
 
     @property
     def target(self) -> Ref:

@@ -30,10 +30,10 @@ from preemption_builders import Cluster, nominated, victims
 from tonnage import gate
 from tonnage.decisions import Bind, Evict, Refused, Stale, Wait
 from tonnage.fleet.cluster_state import State
-from tonnage.fleet.invariants import violations
-from tonnage.fleet.state import Fleet
 from tonnage.fleet.device_claims import CANNOT_ALLOCATE, IN_USE, NOT_AVAILABLE
+from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import PodLife
+from tonnage.fleet.state import Fleet
 from tonnage.objects.dra import MOST_CONSUMERS
 
 

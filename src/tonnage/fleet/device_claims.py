@@ -17,15 +17,18 @@ from tonnage.dra.features import Features
 from tonnage.dra.node_devices import NodeDevices
 from tonnage.dra.pools import NodeView, PoolKey
 from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimKey, ClaimNeed, PodClaim, pod_claims
-from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta, OwnerReference
 from tonnage.objects.dra import (
     MOST_CONSUMERS,
+    POD_CLAIM_NAME,
     V1,
     AllocationResult,
     DeviceAllocationResult,
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceSlice,
 )
@@ -58,7 +61,7 @@ class CannotAllocate(Exception):
 class DeviceClaims:
     """Slices, classes, taint rules, templates and claims as they are now, and what of the devices is held.
 
-    ``makes``: claims of pods that no API server has, for which nobody has made them, are made here, as the resource claim controller would,
+    ``makes``: claims of pods that no API server has are made here, as the resource claim controller would,
     under the name POD-CLAIM."""
 
     def __init__(self, objects: Iterable[KubeObject] = (), *, makes: bool = False, features: Features | None = None):
@@ -130,6 +133,12 @@ class DeviceClaims:
                 self.rules.pop(one.name, None)
                 self._anew()
 
+    def forget_node(self, name: str) -> None:
+        """The node is gone, and with it what its drivers have published."""
+        gone = [one for one in self.slices.values() if one.spec.node_name == name]
+        for one in gone:
+            self.forget(one)
+
     def _anew(self) -> None:
         self.opened += 1
         self._allocator = None
@@ -165,7 +174,7 @@ class DeviceClaims:
     # ---- what a pod needs ----
 
     def need(self, namespace: str, pod: str, uid: str, written: Sequence[Mapping[str, Any]]) -> ClaimNeed:
-        """What the claims of a pod ask, by its ``spec.resourceClaims``. ``uid``: empty for a pod that no API server has."""
+        """What the claims of a pod ask, by its ``spec.resourceClaims``. ``uid``: empty where no API server has it."""
         if not written:
             return NO_CLAIMS
         keys: list[ClaimKey] = []
@@ -195,7 +204,13 @@ class DeviceClaims:
         if template is None:
             return None
         if (namespace, name) not in self.claims:
-            meta = ObjectMeta(name=name, namespace=namespace, labels=template.spec.metadata.labels)
+            meta = ObjectMeta(
+                name=name,
+                namespace=namespace,
+                labels=template.spec.metadata.labels,
+                annotations={POD_CLAIM_NAME: one.name},
+                owner_references=[OwnerReference(api_version="v1", kind="Pod", name=pod, controller=True)],
+            )
             made_of = ResourceClaim(api_version=V1, kind="ResourceClaim", metadata=meta, spec=template.spec.spec)
             self.see(made_of)
         return name
@@ -290,32 +305,29 @@ class DeviceClaims:
             found = known[held] = on, _text(said)
         return found[1]
 
-    def look(self, asks: Iterable[str], node: NodeView) -> Allocation | None:
+    def look(self, keys: Iterable[ClaimKey], node: NodeView) -> Allocation | None:
         """What the allocator says of those of the claims that have no devices yet; None: each has some."""
-        pending = []
-        for ask in asks:
-            claim = self.claim_of(ask)
-            if claim is not None and not (ask.startswith(_SHARED) and _key(claim) in self._given):
-                pending.append(claim)
+        pending = [claim for key in keys if key not in self._given and (claim := self.claims.get(key)) is not None]
         return self.allocator.allocate(pending, node, self.state) if pending else None
 
     def count(self, asks: tuple[str, ...], node: NodeView, most: int) -> int:
-        """At most how many pods that ask for this can have their claims on the node, as far as ``most``."""
+        """At most how many pods that ask for this can have their claims on the node, as far as ``most``. A claim that
+        counts by its name may be used by any number of them."""
+        if not most or self.refusal(asks, node):
+            return 0
         pending = [claim for ask in asks if not ask.startswith(_SHARED) and (claim := self.claim_of(ask)) is not None]
-        if not pending or not most or self.refusal(asks, node):
-            return 0 if self.refusal(asks, node) else most
         taken: list[AllocationResult] = []
-        while len(taken) < most * len(pending):
+        while pending and len(taken) < most * len(pending):
             said = self.allocator.allocate(pending, node, self.state)
             if said.feasibility is not Feasibility.ALLOCATED:
                 break
-            found = [msgspec.structs.replace(one, devices=_numbered(one.devices, len(taken))) for one in said.results]
-            for one in found:
+            own = [msgspec.structs.replace(one, devices=_numbered(one.devices, len(taken))) for one in said.results]
+            for one in own:
                 self.state.take(one)
-            taken += found
+            taken += own
         for one in reversed(taken):
             self.state.release(one)
-        return len(taken) // len(pending)
+        return len(taken) // len(pending) if pending else most
 
     def changed_since(self, position: int) -> tuple[int, frozenset[str] | None]:
         """(position now, names of the nodes on which other devices are held or can be had since then). None: all."""
@@ -449,16 +461,50 @@ class DeviceClaims:
             if key in self._assumed:
                 yield self.claims[key], self._given[key]
 
-    def deallocate(self, key: ClaimKey) -> None:
-        """The claim has no devices any more."""
-        claim = self.claims.get(key)
-        if claim is not None and claim.status.allocation is not None:
-            self.claims[key] = msgspec.structs.replace(
-                claim, status=msgspec.structs.replace(claim.status, allocation=None, reserved_for=[])
-            )
-        if key in self._given:
-            self._release(key)
-            self.opened += 1
+    def stuck(self, keys: Iterable[ClaimKey], uid: str) -> Iterator[tuple[ResourceClaim, AllocationResult]]:
+        """Those of the claims that have devices, by their status, which no bound pod uses and nobody has reserved but
+        the pod of this uid."""
+        for key in keys:
+            claim, given = self.claims.get(key), self._given.get(key)
+            if claim is None or given is None or key in self._assumed or key in self._users:
+                continue
+            if all(one.uid == uid for one in claim.status.reserved_for):
+                yield claim, given
+
+    def reserve(self, row: int, pod: str, uid: str) -> None:
+        """The status of the claims that the pod in that row uses says what they have, and that they are reserved for
+        it: where no API server keeps it."""
+        for key in self._uses.get(row, ()):
+            claim = self.claims[key]
+            consumer = ResourceClaimConsumerReference(resource="pods", name=pod, uid=uid)
+            consumers = [*claim.status.reserved_for, consumer]
+            status = ResourceClaimStatus(allocation=self._given.get(key), reserved_for=consumers)
+            self.claims[key] = msgspec.structs.replace(claim, status=status)
+            self._assumed.discard(key)
+
+    def give_up(self, keys: Iterable[ClaimKey], pod: str, uid: str) -> None:
+        """A pod has ended that used these: as the resource claim controller, where there is none. A claim that nobody
+        uses any more has no devices, and one that was made for the pod is gone."""
+        for key in keys:
+            claim = self.claims.get(key)
+            if claim is None:
+                continue
+            left = [one for one in claim.status.reserved_for if one.uid != uid]
+            unused = not left and len(left) < len(claim.status.reserved_for)
+            given = None if unused else claim.status.allocation
+            status = ResourceClaimStatus(allocation=given, reserved_for=left)
+            self._see_claim(msgspec.structs.replace(claim, status=status))
+            owners = claim.metadata.owner_references
+            if POD_CLAIM_NAME in claim.metadata.annotations and any(one.name == pod for one in owners):
+                self.forget(claim)
+
+    def unallocated(self) -> DeviceClaims:
+        """The same objects, those to come too, with nothing allocated."""
+        made = DeviceClaims(makes=self.makes, features=self.features)
+        made.claims = self.claims
+        made.templates, made.slices, made.classes, made.rules = self.templates, self.slices, self.classes, self.rules
+        made._made, made._asked = self._made, self._asked
+        return made
 
     # ---- what is held ----
 

@@ -20,8 +20,8 @@ from typing import Final, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.facts.labels import HOSTNAME
 from tonnage.dra.pools import NodeView
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet import offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
@@ -387,8 +387,8 @@ class Fleet:
         allocations: Mapping[ClaimKey, AllocationResult] | None = None,
     ) -> tuple[int, ...]:
         """Bind a pending pod; returns the devices that it is on: those given, else the lowest free ones, and for parts
-        of devices the tightest that have room. ``places``: where what was observed stands, if that is known. Claims that
-        have no devices are allocated, by ``allocations`` where given.
+        of devices the tightest that have room. ``places``: where what was observed stands, if that is known. Claims
+        that have no devices are allocated, by ``allocations`` where given.
 
         Raises Conflict when the pod is bound, the node is gone, a resource is short, a device is not free or a claim
         cannot be had. What was ``observed`` is so, whether it fits or not: free amounts turn negative, devices that are

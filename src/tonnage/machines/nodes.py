@@ -247,6 +247,7 @@ def remove_node(cluster: Site, node: Node, reason: str) -> None:
         else:  # it came from outside, and is known as others are
             end_pod(cluster, pod)
     cluster.fleet.remove_node(row)
+    cluster.fleet.device_claims.forget_node(node.name)
     node.ended_ns, node.end_reason = cluster.now_ns, reason
     cluster.records.ledger.close_node(node.name, cluster.now_ns)
     cluster.mirror.node_gone(node)

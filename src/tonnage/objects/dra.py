@@ -27,6 +27,8 @@ MOST_CONSUMERS = 256
 """Pods for which a claim can be reserved (ResourceClaimReservedForMaxSize)."""
 DELETE_PROTECTION = f"{GROUP}/delete-protection"
 """The finalizer of a claim that has devices."""
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim that was made for a pod: which of the pod's claims it is."""
 NODE_NAME_FIELD = "metadata.name"
 
 

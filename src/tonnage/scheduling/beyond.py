@@ -17,8 +17,8 @@ def gated(pod: PodSpec) -> str:
 def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
     """Why the pod waits whatever the nodes are, of which there are this many; empty when it can be placed.
 
-    A ResourceClaim that does not exist, or is being deleted, is waited for, and so is one of which nobody knows here. A claim
-    for a volume that does not exist, or is not bound and should be, is waited for. ``strict``: a pod that names a pod
+    A ResourceClaim that does not exist, or is being deleted, is waited for; so is one of which nobody knows here. A
+    claim for a volume that does not exist, or is not bound and should be, is too. ``strict``: a pod that names a pod
     group which is not known here is not bound alone: its group is placed whole or not at all; but where groups of that
     project are ``absent`` (:data:`tonnage.workloads.naming.PROJECTS`) there can be none, and it is a pod as any other.
     """

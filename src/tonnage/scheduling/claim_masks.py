@@ -34,8 +34,8 @@ class ClaimMasks:
         self._known: dict[tuple[str, ...], _Known] = {}
 
     def masks(self, asks: tuple[str, ...], view: ShapeView) -> list[tuple[str, Mask]]:
-        """(why not, nodes that it allows) for each reason, by its text, and at least one. Nodes that the view refuses are not
-        asked, and count as allowed."""
+        """(why not, nodes that it allows) for each reason, by its text, and at least one. Nodes that the view refuses
+        are not asked, and count as allowed."""
         fleet = self._fleet
         known = self._followed(asks)
         refused: dict[str, list[int]] = {CANNOT_ALLOCATE: []}

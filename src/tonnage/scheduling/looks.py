@@ -20,6 +20,7 @@ from tonnage.decisions import Bind, ClaimAllocation, Evict, Reason, Ref
 from tonnage.fleet.fits import fits
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.objects.dra import AllocationResult, ResourceClaim
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.order import Unit
@@ -84,11 +85,16 @@ def _with_claims(fleet: Fleet, row: int, bind: Bind) -> Bind:
     """The bind with what it allocates."""
     if not fleet.pod(row).spec.claims.keys:
         return bind
-    found = tuple(
-        ClaimAllocation(Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid), allocation)
-        for claim, allocation in fleet.device_claims.assumed_of(row)
-    )
+    found = allocations(fleet.device_claims.assumed_of(row))
     return structs.replace(bind, claims=found) if found else bind
+
+
+def allocations(found: Iterable[tuple[ResourceClaim, AllocationResult]]) -> tuple[ClaimAllocation, ...]:
+    """Claims and what they have, as decisions name them."""
+    return tuple(
+        ClaimAllocation(Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid), allocation)
+        for claim, allocation in found
+    )
 
 
 def _told(found: Look, policy: str) -> Look:

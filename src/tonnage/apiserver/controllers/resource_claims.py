@@ -27,10 +27,8 @@ from tonnage.apiserver.lifecycle import LETTERS
 from tonnage.fleet.claim_needs import PodClaim, pod_claims
 from tonnage.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from tonnage.kube.verbs import JsonObject
-from tonnage.objects.dra import DELETE_PROTECTION, MOST_CONSUMERS
+from tonnage.objects.dra import DELETE_PROTECTION, MOST_CONSUMERS, POD_CLAIM_NAME
 
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of a claim that was made for a pod: which of the pod's claims it is."""
 _LONGEST = 57
 """Characters of a name before what is drawn."""
 _SUFFIX = 5

@@ -156,7 +156,7 @@ class FleetRoom:
         rows = np.flatnonzero(allowed)
         held[rows] = (fleet.free[rows[:, None], columns] // amounts).min(axis=1)
         if asks := fleet.classes.rows[class_id].claims:
-            most = sum(len(item.pods) for item in self._items if item.class_id == class_id)
+            most = sum(len(item.pods) for item in self._items)  # classes of one shape are counted together
             for row in rows.tolist():
                 held[row] = fleet.device_claims.count(asks, fleet.node_view(row), min(int(held[row]), most))
         return np.minimum(held, 1) if self.alone[class_id] else held
