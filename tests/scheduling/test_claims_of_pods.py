@@ -7,6 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
 import gang_builders
@@ -34,6 +35,7 @@ from tonnage.fleet.device_claims import CANNOT_ALLOCATE, IN_USE, NOT_AVAILABLE
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import Fleet
+from tonnage.objects.base import ObjectMeta
 from tonnage.objects.dra import MOST_CONSUMERS
 
 
@@ -64,6 +66,20 @@ def test_all_claims_of_a_pod_are_allocated_or_none() -> None:
     add(made, sharing(made, "a", "one", "two"))
     assert CANNOT_ALLOCATE in verdict(made, "a")
     assert devices(made) == {}
+
+
+def test_claims_of_one_name_in_two_namespaces_are_two() -> None:
+    made = fleet_of("n", slices=[gpus("n", 2)])
+    see_claim(made, "mine")
+    known = made.device_claims
+    other = msgspec.structs.replace(known.claims[NAMESPACE, "mine"], metadata=ObjectMeta(name="mine", namespace="else"))
+    known.see(other)
+    here = sharing(made, "a", "mine")
+    need = known.need("else", "a", "uid", here.spec.resource_claims)
+    add(made, here, replace(here, namespace="else", uid="uid-else", claims=need))
+    bind_all(made, decide(made))
+    given = [known.allocation_of((space, "mine")) for space in (NAMESPACE, "else")]
+    assert [one.device for each in given if each is not None for one in each.devices.results] == ["gpu-0", "gpu-1"]
 
 
 def test_what_a_decision_allocates_is_gone_with_it() -> None:

@@ -64,7 +64,9 @@ class DeviceClaims:
     ``makes``: claims of pods that no API server has are made here, as the resource claim controller would,
     under the name POD-CLAIM."""
 
-    def __init__(self, objects: Iterable[KubeObject] = (), *, makes: bool = False, features: Features | None = None):
+    def __init__(
+        self, objects: Iterable[KubeObject] = (), *, makes: bool = False, features: Features | None = None
+    ) -> None:
         self.makes = makes
         self.features = features if features is not None else Features()
         self.claims: dict[ClaimKey, ResourceClaim] = {}
@@ -102,13 +104,13 @@ class DeviceClaims:
                 self.templates[_key(one)] = one
             case ResourceSlice():
                 self.slices[one.name] = one
-                self._anew()
+                self._published()
             case DeviceClass():
                 self.classes[one.name] = one
-                self._anew()
+                self._published()
             case DeviceTaintRule():
                 self.rules[one.name] = one
-                self._anew()
+                self._published()
             case _:
                 return False
         return True
@@ -125,13 +127,13 @@ class DeviceClaims:
                 self.templates.pop(_key(one), None)
             case ResourceSlice():
                 self.slices.pop(one.name, None)
-                self._anew()
+                self._published()
             case DeviceClass():
                 self.classes.pop(one.name, None)
-                self._anew()
+                self._published()
             case DeviceTaintRule():
                 self.rules.pop(one.name, None)
-                self._anew()
+                self._published()
 
     def forget_node(self, name: str) -> None:
         """The node is gone, and with it what its drivers have published."""
@@ -139,7 +141,7 @@ class DeviceClaims:
         for one in gone:
             self.forget(one)
 
-    def _anew(self) -> None:
+    def _published(self) -> None:
         self.opened += 1
         self._allocator = None
         self._answers.clear()
@@ -509,7 +511,7 @@ class DeviceClaims:
     # ---- what is held ----
 
     def violations(self, users: Mapping[ClaimKey, set[int]]) -> list[str]:
-        """What does not hold of the ledger: it is built anew of the claims' devices and compared. ``users``: the rows
+        """What does not hold of the ledger: it is rebuilt from the claims' devices and compared. ``users``: the rows
         of the bound pods that use each claim."""
         found, rebuilt = [], AllocatedState()
         for key, given in sorted(self._given.items()):

@@ -72,7 +72,7 @@ def release(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None)
 
 
 def _changed(client: Client, claim: Ref, change: Callable[[JsonObject], Outcome | None]) -> Outcome:
-    """Write the claim's status as changed, read anew where somebody else was faster; or what the change says."""
+    """Write the claim's status as changed, read again where somebody else was faster; or what the change says."""
     for tries in range(TRIES):
         found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         if claim.uid not in ("", found["metadata"].get("uid")):
