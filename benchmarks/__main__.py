@@ -1,6 +1,7 @@
 """`python -m benchmarks NAME [--quick] [--data DIR] [--json]`; `all` runs every one. Exit code 1 when a bar fails.
 
-With ``--quick`` bars of results alone can fail; one that crashes fails, and the others run."""
+With ``--quick`` bars of results alone can fail; one that crashes fails, and the others run.
+`python -m benchmarks beside COMMIT NAME…` runs those of another commit and of this one in turn."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import os
 import sys
 import traceback
 
+from benchmarks import beside
 from benchmarks.common import Options, Report, data_folder
 
 NAMES = {
@@ -37,6 +39,8 @@ OWN = {
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["beside"]:
+        return beside.main(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", epilog="; ".join(f"{k}: {v}" for k, v in NAMES.items())
     )

@@ -40,7 +40,7 @@ from tonnage.inference import memory
 from tonnage.inference.estimate import Load, Replica
 from tonnage.inference.estimate.case import check_case
 from tonnage.inference.estimate.links import domain_of
-from tonnage.inference.estimate.measured import Group
+from tonnage.inference.estimate.measured import MeasuredGroup
 
 SILICON = Path("silicon") / "silicon_sample.csv.gz"
 GPT_OSS = Path("silicon") / "silicon_gptoss_hopper.csv.gz"
@@ -321,7 +321,7 @@ def truth(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([row.ttft for row in rows]), np.array([row.tpot for row in rows])
 
 
-def group_points(points: Iterable[tuple[Replica, float]]) -> list[tuple[Group, ModelShape]]:
+def group_points(points: Iterable[tuple[Replica, float]]) -> list[tuple[MeasuredGroup, ModelShape]]:
     """The groups of ``points``, replicas and requests in flight, sorted, with the shape of each."""
     found: dict[tuple[str, str, str, str, int, int, int], list[float]] = {}
     shapes = {}
@@ -337,4 +337,6 @@ def group_points(points: Iterable[tuple[Replica, float]]) -> list[tuple[Group, M
             replica.pipeline_parallel,
         )
         found.setdefault(key, []).append(concurrency)
-    return [(Group(*key, len(each), (min(each), max(each))), shapes[key[0]]) for key, each in sorted(found.items())]
+    return [
+        (MeasuredGroup(*key, len(each), (min(each), max(each))), shapes[key[0]]) for key, each in sorted(found.items())
+    ]

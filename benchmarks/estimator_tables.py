@@ -11,7 +11,7 @@ from benchmarks.estimator_priors import PRIORS, Form
 from benchmarks.estimator_rows import Row, group_points
 from tonnage.inference import tables
 from tonnage.inference.estimate.constants import REGIMES, Band, Constants
-from tonnage.inference.estimate.measured import Group
+from tonnage.inference.estimate.measured import MeasuredGroup
 
 _DATA = ROOT / "src" / "tonnage" / "inference" / "data"
 _SAID = {
@@ -46,7 +46,7 @@ def write(found: Constants, bands: dict[str, Band], given: list[Row], form: Form
 
 def save_measured(given: list[Row]) -> None:
     """Write which points are behind the constants."""
-    names = Group._fields[:-1]
+    names = MeasuredGroup._fields[:-1]
     points = [
         {name: getattr(group, name) for name in names}
         | {"concurrency_low": f"{group.concurrency[0]:g}", "concurrency_high": f"{group.concurrency[1]:g}"}

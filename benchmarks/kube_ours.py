@@ -14,7 +14,7 @@ from tonnage.cli.controller import EVENT_WRITERS
 from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.facts import durations
-from tonnage.hollow.machines import Machines, Options
+from tonnage.hollow.machines import MachineOptions, Machines
 from tonnage.hollow.running import MachineRoom, RunningClock
 from tonnage.kube.clock import WallClock
 from tonnage.kube.events import EventRecorder
@@ -28,7 +28,7 @@ from tonnage.live.watching import watch
 from tonnage.live.world import ClusterWorld
 from tonnage.machines import nodes as lives
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim
+from tonnage.machines.objects import SimulatedNodeClaim
 from tonnage.machines.physics import Physics
 from tonnage.objects import core
 from tonnage.rng import Streams
@@ -82,13 +82,13 @@ def play(kubeconfig: str, names: list[str], ready: Event, go: Event, stop: Event
     cluster.runs_workloads = False
     for name in names:
         launch = Launch(Ref("NodeClaim", name), "", INSTANCE_TYPE, "us-east-1a", "on-demand", 0, Reason("benchmark"))
-        node = lives.start_node(cluster, Claim(launch, 0))
+        node = lives.start_node(cluster, SimulatedNodeClaim(launch, 0))
         lives.register_node(cluster, node)
         lives.initialize_node(cluster, node)
     ready.set()
     go.wait()
     client = open_cluster(kubeconfig)
-    machines = Machines(cluster, client, Options(parallel=CALLS))
+    machines = Machines(cluster, client, MachineOptions(parallel=CALLS))
     informers = Informers(client, time.time, random.Random(0))
     room = MachineRoom(machines, informers, RunningClock(time.time_ns()), threading.RLock())
     room.begin([])

@@ -169,7 +169,7 @@ def azure_hour(trace: str, seconds: str) -> dict[str, Any]:
         (path / "manifests").mkdir()
         (path / "manifests" / "all.yaml").write_text(MANIFESTS.replace("REPLICAS", str(REPLICAS)))
         (path / "scenario.yaml").write_text(SCENARIO.format(duration=duration, trace=json.dumps(trace)))
-        result = simulator.run(scenario.load(path), "fixed", simulator.Options(seed=SEED))
+        result = simulator.run(scenario.load(path), "fixed", simulator.RunOptions(seed=SEED))
     took = time.perf_counter() - begin
     (service,) = result.services
     counted = service.overall.requests + service.overall.undecided

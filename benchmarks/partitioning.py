@@ -7,7 +7,7 @@ import random
 from benchmarks.common import Options, Report, timed
 from benchmarks.partitioning_oracle import optimum, profile_of, reached, worths
 from tonnage.partitioning.fit import fits
-from tonnage.partitioning.fleet_plan import Card, Demand, plan
+from tonnage.partitioning.fleet_plan import Demand, PlannedGpu, plan
 from tonnage.partitioning.layouts import Layout, card, feasible, mask_of, profile_names, resource
 from tonnage.partitioning.patterns import Prices
 
@@ -58,7 +58,7 @@ _USD = {"h100": 6_880_000, "h200": 7_910_000, "b200": 14_240_000}
 """Round prices of the third fleet's cards, in micro-USD an hour: what they are does not matter here."""
 
 
-def fleet(name: str, size: int) -> tuple[list[Card], list[Demand]]:
+def fleet(name: str, size: int) -> tuple[list[PlannedGpu], list[Demand]]:
     """``size`` cards, a third of them with instances in use, another third with idle ones; five demands a card."""
     models, needs = FLEETS[name]
     rng = random.Random(f"partitioning/{name}")
@@ -70,7 +70,7 @@ def fleet(name: str, size: int) -> tuple[list[Card], list[Demand]]:
         busy = tuple(one for one in running if rng.random() < 0.5) if number % 3 == 1 else ()
         busy = busy or (running[:1] if number % 3 == 1 else ())
         price = _USD[gpu] if needs else 0
-        cards.append(Card(f"gpu-{number:04d}", card(gpu), running, busy, micro_usd_per_hour=price))
+        cards.append(PlannedGpu(f"gpu-{number:04d}", card(gpu), running, busy, micro_usd_per_hour=price))
     profiles = [one for gpu in models for one in profile_names(card(gpu))]
     small = [one for one in profiles if one.startswith(("1g", "2g"))]
     demands = []
@@ -116,7 +116,7 @@ def _plan(report: Report, name: str, size: int, limit: float, *, bars: bool) -> 
         report.bar(f"plan-seconds-{key}", seconds, "<=", 5.0, "s", "cost")
 
 
-def _one_by_one(cards: list[Card], demands: list[Demand]) -> float:
+def _one_by_one(cards: list[PlannedGpu], demands: list[Demand]) -> float:
     """Slices served when idle instances are taken down first, and each demand then placed as it comes."""
     masks = [mask_of(one.on, one.busy) for one in cards]
     models = {one.on.gpu: one.on for one in cards}

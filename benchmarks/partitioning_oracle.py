@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import highspy
 
 from tonnage.facts import mig
-from tonnage.partitioning.fleet_plan import Card, Demand, FleetPlan
+from tonnage.partitioning.fleet_plan import Demand, FleetPlan, PlannedGpu
 from tonnage.partitioning.patterns import Prices
 
 
@@ -68,7 +68,7 @@ def profile_of(gpu: str, demand: Demand) -> str:
     return ""
 
 
-def worths(cards: Sequence[Card], demands: Sequence[Demand]) -> list[tuple[float, float]]:
+def worths(cards: Sequence[PlannedGpu], demands: Sequence[Demand]) -> list[tuple[float, float]]:
     """(slices, demands) that serving one of each demand counts, weighted; zeros where no card can."""
     models = sorted({card.on.gpu for card in cards})
     found = []
@@ -79,7 +79,7 @@ def worths(cards: Sequence[Card], demands: Sequence[Demand]) -> list[tuple[float
 
 
 def reached(
-    plan: FleetPlan, cards: Sequence[Card], demands: Sequence[Demand], prices: Prices
+    plan: FleetPlan, cards: Sequence[PlannedGpu], demands: Sequence[Demand], prices: Prices
 ) -> tuple[float, float, float]:
     """(slices, demands, price) of a plan, counted from its layouts and not as the planner counted."""
     each = worths(cards, demands)
@@ -97,7 +97,7 @@ def reached(
 
 
 def optimum(
-    cards: Sequence[Card], demands: Sequence[Demand], prices: Prices, scale: float, each: float, seconds: float
+    cards: Sequence[PlannedGpu], demands: Sequence[Demand], prices: Prices, scale: float, each: float, seconds: float
 ) -> Optimum:
     """The best plan that the solver finds in ``seconds``. A demand is worth ``scale`` times (its slices + ``each``)."""
     rows = _Rows()
@@ -133,7 +133,7 @@ def _pool(rows: _Rows, pools: dict[tuple[str, str], int], key: tuple[str, str]) 
     return pools[key]
 
 
-def _card(rows: _Rows, card: Card, pools: dict[tuple[str, str], int], prices: Prices) -> None:
+def _card(rows: _Rows, card: PlannedGpu, pools: dict[tuple[str, str], int], prices: Prices) -> None:
     """Every placement of a card. Keeping an idle instance wins back what destroying it costs."""
     gpu, busy, running = card.on.gpu, set(card.busy), set(card.running)
     table = mig.profiles(gpu, plain=False)

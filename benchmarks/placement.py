@@ -54,9 +54,9 @@ def _plans(report: Report, nodes: int, pods: int, parts: int, *, bar: bool) -> N
     rows = list(fleet.gang_pods[gang.key])
     cache = place.Cache(fleet)
 
-    def plan(cache: place.Cache) -> gangs.Plan:
+    def plan(cache: place.Cache) -> gangs.GangPlan:
         found = gangs.plan(snapshot, gang.key, rows, cache)
-        assert isinstance(found, gangs.Plan)
+        assert isinstance(found, gangs.GangPlan)
         assert len(found.minimum) == pods
         return found
 
@@ -124,7 +124,7 @@ def _spec(gpus: int, cpu: int = 8) -> core.PodSpec:
     return msgspec.convert({"containers": [container]}, core.PodSpec)
 
 
-def _check(fleet: Fleet, gang: Gang, plan: gangs.Plan) -> None:
+def _check(fleet: Fleet, gang: Gang, plan: gangs.GangPlan) -> None:
     """That the plan keeps its rules: one zone, one rack a subgroup, and room for all of it."""
     with fleet.what_if():
         racks: dict[str, set[str]] = {}

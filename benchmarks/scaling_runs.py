@@ -18,6 +18,7 @@ from tonnage.control.replicas import ReplicaPlanner
 from tonnage.objects import apps, keda, load
 from tonnage.simulation import run, scenario
 from tonnage.simulation.planned import planned
+from tonnage.simulation.tuning import ScalerSetting, with_setting
 
 SHARE = 0.99
 SETTLED_S = 900
@@ -68,7 +69,7 @@ def play(
     folder: Path, policy: str, replicas: int, setting: Setting | None = None, scaler: run.Scaler | None = None
 ) -> Outcome:
     """Run it from this many replicas: ``keda`` with a setting, ``slo``, or any with a scaler of its own."""
-    options = run.Options(tune=partial(_tuned, replicas, setting), scaler=scaler)
+    options = run.RunOptions(tune=partial(_tuned, replicas, setting), scaler=scaler)
     result = run.run(scenario.load(folder), policy, options)
     (service,) = result.services
     asked = tuple(result.series.services[0].replicas_wanted)
@@ -111,16 +112,8 @@ def _changed(one: Any, replicas: int, setting: Setting | None) -> Any:
         one.spec = set_to(one.spec, replicas=replicas)
     elif isinstance(one, keda.ScaledObject) and setting is not None:
         one = copy.copy(one)
-        config = one.spec.advanced.horizontal_pod_autoscaler_config
-        down = set_to(config.behavior.scale_down, stabilization_window_seconds=setting.window_s)
-        config = set_to(config, behavior=set_to(config.behavior, scale_down=down))
-        (trigger,) = one.spec.triggers
-        metadata = {**trigger.metadata, "query": setting.query, "threshold": f"{setting.threshold:.4g}"}
-        trigger = set_to(trigger, metric_type=setting.metric_type, metadata=metadata)
-        one.spec = set_to(
-            one.spec,
-            min_replica_count=setting.minimum,
-            triggers=[trigger],
-            advanced=set_to(one.spec.advanced, horizontal_pod_autoscaler_config=config),
-        )
+        spec = with_setting(one.spec, ScalerSetting(setting.threshold, setting.window_s, setting.minimum))
+        (trigger,) = spec.triggers
+        metadata = {**trigger.metadata, "query": setting.query}
+        one.spec = set_to(spec, triggers=[set_to(trigger, metric_type=setting.metric_type, metadata=metadata)])
     return one

@@ -69,11 +69,11 @@ def one(policy: str, seed: int, setting: Setting | None = None) -> Outcome:
     from tonnage.simulation import run, scenario
 
     loaded = scenario.load(SCENARIO)
-    options = run.Options(seed=seed)
+    options = run.RunOptions(seed=seed)
     if setting is not None:
-        options = run.Options(seed=seed, tune=partial(_tuned, setting))
+        options = run.RunOptions(seed=seed, tune=partial(_tuned, setting))
     if policy == "oracle":
-        options = run.Options(seed=seed, scaler=_oracle_loops)
+        options = run.RunOptions(seed=seed, scaler=_oracle_loops)
         policy = "slo"
     result = run.run(loaded, policy, options)
     a, b = result.services

@@ -3,14 +3,16 @@
 build   build the cluster's programs, unless the cache has them
 test    build, then run the end-to-end tests in namespaces of their own; where that cannot be done all are skipped with
         the reason.
-        Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set)
-long    the same with all numbers; without arguments its result goes to e2e/last-long.json
+        Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set).
+        Without arguments two files run side by side, each in namespaces of its own: much of such a test is waiting
+long    the same with all numbers, one after another; without arguments its result goes to e2e/last-long.json
 run     a control plane for a command (default: a shell) with KUBECONFIG and kubectl set
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -31,6 +33,9 @@ PATHS = (
 """Where end-to-end tests are: those that need real programs, and those that take real time."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+_PRIVATE = shlex.join([str(HERE / "private.sh"), sys.executable])
+LANES = ("--dist=loadgroup", "--no-loadscope-reorder", f"--tx=2*popen//python={_PRIVATE}")
+"""Two processes, each in namespaces of its own; tests/e2e/conftest.py says what is never side by side."""
 SKIP = "TONNAGE_E2E_SKIP"
 """The environment variable that tells tests/e2e why nothing there can run."""
 SEED, LONG, RECORD = "TONNAGE_E2E_SEED", "TONNAGE_E2E_LONG", "TONNAGE_E2E_RECORD"
@@ -61,7 +66,9 @@ def _build() -> int:
 
 
 def _test(arguments: list[str], long: bool) -> int:
-    pytest = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", "--durations=25", *(arguments or PATHS)]
+    side_by_side = not long and not arguments
+    spread = LANES if side_by_side else ("-p", "no:xdist")
+    pytest = [sys.executable, "-m", "pytest", *spread, "-m", "e2e", "--durations=25", *(arguments or PATHS)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     seed = os.environ.get(SEED) or str(int(time.time()) // 86_400)
     environment = os.environ | {"PYTHONPATH": path, SEED: seed, LONG: "1" if long else ""}
@@ -75,7 +82,8 @@ def _test(arguments: list[str], long: bool) -> int:
     if long and not arguments:
         environment[RECORD] = str(FILE)
     print("all numbers" if long else f"numbers drawn by {SEED}={seed}; `make e2e-long` runs all", flush=True)
-    status = subprocess.run([HERE / "private.sh", *pytest], cwd=ROOT, env=environment, check=False).returncode
+    alone = [] if side_by_side else [HERE / "private.sh"]
+    status = subprocess.run([*alone, *pytest], cwd=ROOT, env=environment, check=False).returncode
     if status:
         print(f"to see the same again: {SEED}={seed} make {'e2e-long' if long else 'e2e'}", flush=True)
     return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ class RealNodes:
         self.names = names
         self.gpus = gpus
         self.programs: list[Program] = []
-        self._group = f"e2e-{os.getpid()}-{plane.folder.name}"
+        self._group = f"e2e-{secrets.token_hex(4)}"  # a process id is not its own outside its namespace
         self._sysctls: dict[str, str] = {}
 
     def __enter__(self) -> RealNodes:
@@ -234,6 +235,8 @@ root = "{folder}/containerd"
 state = "{folder}/containerd-state"
 [grpc]
   address = "{folder}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = "registry.test/pause:1"
 [plugins."io.containerd.cri.v1.runtime"]

@@ -4,12 +4,13 @@ and long files first, so that no worker ends with one."""
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from deep_seeds import examples
+from deep_seeds import FIRST, SHARE, examples, first_seed, left_out
 
 settings.register_profile(
     "shared machine", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
@@ -27,8 +28,17 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests beside a peer come first, then those with other slow tests, then the others, as they stood."""
+def pytest_configure() -> None:
+    """The same seed for all workers, whenever each of them looks."""
+    os.environ.setdefault(FIRST, str(first_seed()))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Files with slow tests beside a peer come first, then those with other slow tests, then the others, as they stood.
+    What is not in a short run's share is left out."""
+    if SHARE < 1 and (out := left_out(items)):
+        config.hook.pytest_deselected(items=[item for item in items if item in out])
+        items[:] = [item for item in items if item not in out]
     weight: dict[Path, int] = {}
     for item in items:
         slow = item.get_closest_marker("slow") is not None
@@ -41,3 +51,11 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How to see the same again."""
+    if SHARE < 1:
+        terminalreporter.write_line(
+            f"a share of {SHARE:.2f} of what is in make fuzz alone, drawn by {FIRST}={first_seed()}"
+        )

@@ -13,8 +13,8 @@ from builders import GPU, node, pod
 from random_clusters import Changes
 from tonnage.facts import mig
 from tonnage.fleet.asks import SHARED_GPU, Ask, Kind
-from tonnage.fleet.devices import OPEN, Cut, How, State
-from tonnage.fleet.fits import Choice, choices, fits
+from tonnage.fleet.devices import OPEN, Cut, DeviceState, How
+from tonnage.fleet.fits import DeviceFit, choices, fits
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.state import NO_DEVICE, Conflict, Fleet, NodeSpec, PodSpec
@@ -251,7 +251,7 @@ def check_fit(fleet: Fleet, pod_row: int, row: int) -> None:
                 assert not (expected and devices is None), about
 
 
-def _same_devices(held: Sequence[int], after: Sequence[State], choice: Choice) -> bool:
+def _same_devices(held: Sequence[int], after: Sequence[DeviceState], choice: DeviceFit) -> bool:
     return dict(zip(held, after, strict=True)) == dict(zip(choice.devices, choice.after, strict=True))
 
 

@@ -73,7 +73,7 @@ def bind_all(made: Fleet, *known: Gang, **fields: Any) -> dict[str, str]:
     return {d.pod.name: d.node.name for d in decisions if isinstance(d, Bind)}
 
 
-def plan(made: Fleet, known: Gang, **fields: Any) -> gangs.Plan | gangs.NoPlan:
+def plan(made: Fleet, known: Gang, **fields: Any) -> gangs.GangPlan | gangs.NoPlan:
     """The plan for all pending pods of the gang."""
     budget = fields.pop("budget", gangs.BUDGET)
     rows = [row for row in made.gang_pods.get(known.key, ()) if made.pod(row).node < 0]

@@ -65,7 +65,7 @@ def check_plan_with_rules(rng: Random) -> bool:
     found = plan(made, known, budget=ENOUGH)
     assert columns(made) == before
     possible = in_some_order(made, puzzle)
-    assert isinstance(found, gangs.Plan) == possible, (found, possible)
+    assert isinstance(found, gangs.GangPlan) == possible, (found, possible)
     if isinstance(found, gangs.NoPlan):
         assert not found.unknown
         return False

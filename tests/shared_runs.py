@@ -46,7 +46,7 @@ class Asked:
 
     def make(self) -> Result:
         """Run it, as from the root of the repository: places in its findings are relative to there."""
-        options = run.Options(seed=self.seed, check=self.check)
+        options = run.RunOptions(seed=self.seed, check=self.check)
         if self.short:
             from sim_builders import variant  # as tests find it; the pages' output is written without
 

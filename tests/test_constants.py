@@ -24,7 +24,7 @@ KEPT: dict[Places, str] = {
             "workloads/admission/chain.py:DEFAULT_ACCOUNT",
         }
     ): "a namespace, a service account and EKS Auto Mode's NodeClass have one name",
-    frozenset({"fleet/asks.py:GPU", "node/cdi.py:KIND"}): "a resource, and a kind of CDI devices",
+    frozenset({"facts/labels.py:GPU", "node/cdi.py:KIND"}): "a resource, and a kind of CDI devices",
     frozenset(
         {
             "health/rules/autoscalers.py:MEASURED",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import csv
 import doctest
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -161,3 +163,29 @@ def test_every_public_face_of_a_room_is_on_the_page() -> None:
     names = {f"{module}.{name}" for module, name, _ in STATED} | set(SECTIONS)
     missing = [face for face in _faces() if not any(f".{name}".endswith(f".{face}") for name in names)]
     assert missing == []
+
+
+def test_names_that_callers_from_outside_may_use_stay() -> None:
+    """`tests/data/public_names.csv` only grows: a name there is one that somebody imports."""
+    with (REPOSITORY / "tests/data/public_names.csv").open(encoding="utf-8") as file:
+        recorded = [(row["module"], row["name"]) for row in csv.DictReader(file)]
+    assert len(recorded) > 150
+    gone = [f"{module}.{name}" for module, name in recorded if not _importable(module, name)]
+    assert not gone
+
+
+def _importable(module: str, name: str) -> bool:
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+FORMER = re.findall(r"^\| `(tonnage[\w.]+)` \| `(\w+)` \|$", PAGE, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("former", "name"), FORMER)
+def test_a_former_name_is_the_same_object(former: str, name: str) -> None:
+    module, _, old = former.rpartition(".")
+    assert the_object(module, old) is the_object(module, name)
+
+
+def test_former_names_are_listed() -> None:
+    assert len(FORMER) >= 5

@@ -17,7 +17,7 @@ from tonnage.fleet.state import Conflict, Fleet
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.why import gang as why_gang
-from tonnage.scheduling.why.search import Found, smallest
+from tonnage.scheduling.why.search import SmallestChange, smallest
 from why_oracle import fits, smaller
 
 
@@ -43,7 +43,7 @@ def everything(fleet: Fleet) -> tuple[object, ...]:
     return columns(fleet), [list(rows) for rows in seen]
 
 
-def check_change(fleet: Fleet, row: int) -> Found | None:
+def check_change(fleet: Fleet, row: int) -> SmallestChange | None:
     """The change makes the pod fit, and finding it changes nothing; None for a pod that fits already."""
     cache = place.Cache(fleet)
     if place.feasible(fleet, row, cache):
@@ -58,7 +58,7 @@ def check_change(fleet: Fleet, row: int) -> Found | None:
     return found
 
 
-def check_none_smaller(fleet: Fleet, row: int, found: Found, most: int = 2) -> None:
+def check_none_smaller(fleet: Fleet, row: int, found: SmallestChange, most: int = 2) -> None:
     """No smaller change of at most ``most`` edits makes the pod fit."""
     than = found.change.cost if found.change is not None else (most + 1, 0, 0)
     for change in smaller(fleet, row, than, most=min(most, than[0])):
@@ -87,7 +87,7 @@ def check_gang(rng: Random, *, nodes: int = 6, pods: int = 6) -> why_gang.FoundF
 def _gang_fits(made: Fleet, gang: Gang, pods: list[int], change: why_gang.GangChange) -> bool:
     with made.what_if():
         after = why_gang.apply(snapshot(made, gang), gang.key, change, pods)
-        return isinstance(gangs.plan(after, gang.key, pods, place.Cache(made)), gangs.Plan)
+        return isinstance(gangs.plan(after, gang.key, pods, place.Cache(made)), gangs.GangPlan)
 
 
 def _smaller_gang_changes(

@@ -328,3 +328,18 @@ def test_bad_input_is_said_with_its_place(capfd: pytest.CaptureFixture[str], arg
     assert done.code == 2
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+def test_static_nodepools_have_their_nodes_whether_pods_wait_or_not(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fixed = pool("g6.12xlarge", replicas=2)
+    alone = tonnage(capfd, "plan", str(written(tmp_path / "alone.yaml", fixed)), "-q", "--like", "karpenter")
+    assert alone.code == 0
+    assert "karpenter: $9.20 an hour for 2 new nodes\n  2 × g6.12xlarge  $9.20" in alone.out
+    nine = deployment(8, **{"nvidia.com/gpu": "1", "cpu": "4"})
+    both = written(tmp_path / "both.yaml", fixed, nine)
+    printed = json.loads(tonnage(capfd, "plan", str(both), "-q", "-o", "json").out)
+    assert [len(one["nodes"]) for one in printed["plans"]] == [2, 2]
+    assert [one["usd_per_hour"] for one in printed["plans"]] == [pytest.approx(9.2032)] * 2
+    assert [len(one["pods"]) for one in printed["plans"][1]["existing"]] == [4, 4]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tonnage.cuda_fit import fleet
-from tonnage.cuda_fit.fleet import Cluster, Step
+from tonnage.cuda_fit.fleet import Cluster, NodeUpgrade
 from tonnage.errors import InputError
 from tonnage.objects import apps, core
 
@@ -39,7 +39,7 @@ def cluster(nodes: list[core.Node], *pods: core.Pod) -> Cluster:
     return fleet.cluster(nodes, pods)
 
 
-def steps(found: Cluster, to: str) -> list[Step]:
+def steps(found: Cluster, to: str) -> list[NodeUpgrade]:
     return list(fleet.upgrade(found, to))
 
 

@@ -43,7 +43,7 @@ def test_on_a_node_that_is_known_the_answer_is_the_naive_one(
     expression: str, cuda: str, driver: str, arch: str, brand: str
 ) -> None:
     found = require.evaluate(expression, node(cuda, driver, arch, (brand,)))
-    assert found == require.Outcome(holds(expression, cuda, driver, arch, brand))
+    assert found == require.RequirementResult(holds(expression, cuda, driver, arch, brand))
 
 
 @given(
@@ -133,8 +133,8 @@ def test_a_faulty_condition_is_told_apart_from_one_that_does_not_hold(rule: str,
 
 
 def test_whether_a_faulty_condition_is_reached_can_be_unknown() -> None:
-    assert require.evaluate("cuda>=12 foo=1", node()) == require.Outcome(None)
-    assert require.evaluate("cuda>=12,foo=1", node()) == require.Outcome(None)
+    assert require.evaluate("cuda>=12 foo=1", node()) == require.RequirementResult(None)
+    assert require.evaluate("cuda>=12,foo=1", node()) == require.RequirementResult(None)
 
 
 def test_a_driver_newer_than_the_tables_runs_what_the_newest_known_driver_runs() -> None:

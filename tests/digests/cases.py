@@ -38,7 +38,7 @@ def cases() -> dict[str, Case]:
 
 def example(folder: Path, policy: str, seed: int) -> Any:
     """The result as a program gets it by ``-o json``, at full length; without the version and the path to here."""
-    result = run.run(scenario.load(folder), policy, run.Options(seed=seed))
+    result = run.run(scenario.load(folder), policy, run.RunOptions(seed=seed))
     text = msgspec.json.Encoder(order="deterministic").encode(result).decode().replace(f"{ROOT}/", "")
     fields: dict[str, Any] = msgspec.json.decode(text)
     del fields["tonnage_version"]

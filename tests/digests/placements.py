@@ -16,7 +16,7 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
 from tonnage.scheduling import place
-from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.defrag import DefragLimits
 
 HUNDREDS = 10
 NODES = 20
@@ -27,7 +27,7 @@ SETTINGS: dict[str, place.Settings] = {
     policy + suffix: place.Settings(policy, preemption=not suffix)
     for policy in ("binpack", "fgd", "tonnage")
     for suffix in ("", "-no-preemption")
-} | {"tonnage-defrag": place.Settings("tonnage", defrag=Limits())}
+} | {"tonnage-defrag": place.Settings("tonnage", defrag=DefragLimits())}
 
 Cluster = tuple[Fleet, Mapping[str, Gang]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from deep_seeds import deep
 from device_allocations import Case, Taken, allowed, feasible
 from tonnage.dra.allocator import Allocation, Feasibility
 
@@ -39,8 +40,7 @@ def test_what_brute_force_finds_the_allocator_finds() -> None:
     assert 30 < verdicts.count(Feasibility.ALLOCATED) < 120, "both verdicts are met often"
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("start", range(0, MANY, 5_000))
+@pytest.mark.parametrize("start", deep(range(0, MANY, 5_000)))
 def test_a_hundred_thousand_random_clusters(start: int) -> None:
     for seed in range(start, start + 5_000):
         judged(1_000_000 + seed)

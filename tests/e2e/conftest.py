@@ -22,6 +22,17 @@ HERE = Path(__file__).resolve().parent
 GPUS = 4
 """On each real node."""
 
+TOGETHER = {
+    "real nodes": (
+        "test_agent.py",
+        "test_cluster.py",
+        "test_controllers.py",
+        "test_host.py",
+        "test_image_on_a_node.py",
+    ),
+}
+"""Files that are never side by side: kubelets set what the whole machine has once, and put it back."""
+
 StartPlane = Callable[..., ControlPlane]
 
 
@@ -31,13 +42,23 @@ def _why_not() -> str:
     return "" if os.environ.get("TONNAGE_E2E_PRIVATE") else "needs namespaces of its own: run `make e2e`"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     why = _why_not()
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
             if why:
                 item.add_marker(pytest.mark.skip(reason=why))
+    if config.getoption("dist", "no") == "loadgroup":
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(group(item)))
+
+
+def group(item: pytest.Item) -> str:
+    """Tests of one group run one after another: those of a file, and those of :data:`TOGETHER`."""
+    name = item.path.name
+    return next((what for what, files in TOGETHER.items() if name in files), name)
 
 
 class Recorder:

@@ -82,7 +82,7 @@ def changed(folder: Path, words: Mapping[str, str]) -> Scenario:
 
 def annotated(folder: Path, surge: Scenario) -> None:
     """Let the manifests ask our controllers, by annotations alone; KEDA's objects are left out."""
-    made = run.set_up(surge, "slo", run.Options(seed=SEED))
+    made = run.set_up(surge, "slo", run.RunOptions(seed=SEED))
     asked = planned(surge, made.configuration, made.cluster, made.sources, "slo")
     asks = {one.target.workload: as_annotations(one) for one in asked}
     bodies = []

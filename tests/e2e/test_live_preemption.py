@@ -15,7 +15,7 @@ import sampling
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from live.contract import in_time, shortened, training
 from live.contract.same import played
-from tonnage.hollow.up import Settings
+from tonnage.hollow.up import UpSettings
 from tonnage.kube.http import open_cluster
 from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S
@@ -58,7 +58,7 @@ def test_when_the_api_server_is_killed_in_the_middle_the_simulators_pods_finish(
     simulated = played(scenario(tmp_path), shortened.END_S * NS_PER_S, None).cluster
     assert all(one.over and not one.failed for one in simulated.training.values())
     client = open_cluster(str(plane.kubeconfig()))
-    settings = Settings(speed=speed, client=client, bare=True)
+    settings = UpSettings(speed=speed, client=client, bare=True)
     killed = in_time.Disturbance(lambda: plane.restart("kube-apiserver"), kind, times)
     seen = in_time.played(scenario(tmp_path), settings, PATIENCE_S, killed)
     print(f"{seen.applied}, {seen.changes} changes of pods; bound in part, seconds at most: {seen.halves}")

@@ -51,7 +51,7 @@ def test_by_the_simulators_clock_it_is_the_simulators_run_to_the_last_microdolla
 ) -> None:
     """The whole surge in a long run, otherwise the shorter one."""
     surge = scenario.load(SURGE) if sampling.LONG else changed(tmp_path / "scenario", SHORTER)
-    options = run.Options(seed=seed)
+    options = run.RunOptions(seed=seed)
     simulated = told(run.run(surge, "slo", options))
     plane = start_plane(controllers=(), scheduler=False, admission_off=UNTOUCHED)
     made = run.set_up(surge, "slo", options)
@@ -86,7 +86,7 @@ def surge_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(surge_files: Path) -> Result:
     """What the simulator says of the shortened surge."""
-    return run.run(changed(surge_files, SHORTER), "slo", run.Options(seed=SEED))
+    return run.run(changed(surge_files, SHORTER), "slo", run.RunOptions(seed=SEED))
 
 
 @pytest.fixture(scope="module")

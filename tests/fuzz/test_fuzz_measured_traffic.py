@@ -33,7 +33,7 @@ def played(folder: Path, source: str, rate: float) -> tuple[Result, run.SetUp]:
     manifests = REPOSITORY / "examples/traffic-surge/manifests/corrected"
     text = SCENARIO.format(minutes=MINUTES, source=source, rate=rate, manifests=manifests)
     (folder / "scenario.yaml").write_text(text)
-    made = run.set_up(scenario.load(folder), "corrected", run.Options(seed=3))
+    made = run.set_up(scenario.load(folder), "corrected", run.RunOptions(seed=3))
     return made.result(run.play(made, engines=True)), made
 
 

@@ -24,7 +24,7 @@ def test_no_invariant_breaks_when_machines_do(tmp_path: Path) -> None:
         made = faulty(tmp_path, faults=faults)
         for policy in POLICIES:
             try:
-                check_faulty(run.run(made, policy, run.Options(seed=seed, check=True)))
+                check_faulty(run.run(made, policy, run.RunOptions(seed=seed, check=True)))
             except Exception as error:
                 raise AssertionError(f"seed {seed}, policy {policy}, faults at {times}: {error}") from error
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.health.landing import Card, Landing, Machine
+from tonnage.health.landing import Landing, Machine, PodGpu
 from tonnage.objects import core, karpenter
 from tonnage.provisioning.catalogue import Catalogue
 
@@ -41,33 +41,33 @@ def pool(**requirements: list[str]) -> karpenter.NodePool:
     return msgspec.convert({**made, "spec": {"template": template}}, karpenter.NodePool)
 
 
-def cards(landing: Landing, pod: core.PodSpec) -> set[Card | None]:
+def cards(landing: Landing, pod: core.PodSpec) -> set[PodGpu | None]:
     """What the pod may get."""
     return {place.card for place in landing.places(pod, {})}
 
 
 def test_nodes_take_what_they_have_and_select() -> None:
     landing = Landing([node("a", "NVIDIA-L40S"), node("b", "NVIDIA-H100-80GB-HBM3", has=2)], [], CATALOGUE)
-    assert cards(landing, spec({"nvidia.com/gpu": 2})) == {Card("l40s"), Card("h100")}
-    assert cards(landing, spec({"nvidia.com/gpu": 3})) == {Card("l40s")}
+    assert cards(landing, spec({"nvidia.com/gpu": 2})) == {PodGpu("l40s"), PodGpu("h100")}
+    assert cards(landing, spec({"nvidia.com/gpu": 3})) == {PodGpu("l40s")}
     chosen = spec({"nvidia.com/gpu": 1}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
-    assert cards(landing, chosen) == {Card("h100")}
+    assert cards(landing, chosen) == {PodGpu("h100")}
     assert cards(landing, spec({"nvidia.com/gpu": 5})) == set()
 
 
 def test_a_part_of_a_card_is_what_the_pod_gets() -> None:
     replicas = {"gpu.replicas": "4", "gpu.count": "1"}
     sliced = Landing([node("a", "NVIDIA-L40S-SHARED", **replicas)], [], CATALOGUE)
-    assert cards(sliced, spec({"nvidia.com/gpu": 1})) == {Card("l40s", sharers=4)}
+    assert cards(sliced, spec({"nvidia.com/gpu": 1})) == {PodGpu("l40s", sharers=4)}
     mps = Landing([node("a", "NVIDIA-L40S", **replicas, **{"gpu.sharing-strategy": "mps"})], [], CATALOGUE)
-    assert cards(mps, spec({"nvidia.com/gpu": 1})) == {Card("l40s", sharers=4, part=0.25)}
+    assert cards(mps, spec({"nvidia.com/gpu": 1})) == {PodGpu("l40s", sharers=4, part=0.25)}
     single = Landing([node("a", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", has=7)], [], CATALOGUE)
-    assert cards(single, spec({"nvidia.com/gpu": 1})) == {Card("a100-80:1g.10gb")}
+    assert cards(single, spec({"nvidia.com/gpu": 1})) == {PodGpu("a100-80:1g.10gb")}
 
 
 def test_node_pools_offer_what_their_types_have() -> None:
     landing = Landing([], [pool(instance_gpu_name=["l4", "l40s"])], CATALOGUE)
-    assert cards(landing, spec({"nvidia.com/gpu": 1})) == {Card("l4"), Card("l40s")}
+    assert cards(landing, spec({"nvidia.com/gpu": 1})) == {PodGpu("l4"), PodGpu("l40s")}
     assert all(place.bought and place.pool == "gpu" for place in landing.places(spec({"nvidia.com/gpu": 1}), {}))
     assert cards(landing, spec({"nvidia.com/gpu": 16})) == set()
 
@@ -75,12 +75,12 @@ def test_node_pools_offer_what_their_types_have() -> None:
 @pytest.mark.parametrize(
     ("selector", "found"),
     [
-        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, {Card("h200")}),
-        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, {Card("l4")}),
-        ({"node.kubernetes.io/instance-type": "g6e.xlarge"}, {Card("l40s")}),
+        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, {PodGpu("h200")}),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, {PodGpu("l4")}),
+        ({"node.kubernetes.io/instance-type": "g6e.xlarge"}, {PodGpu("l40s")}),
     ],
 )
-def test_without_nodes_it_is_any_gpu_that_the_pod_selects(selector: dict[str, str], found: set[Card]) -> None:
+def test_without_nodes_it_is_any_gpu_that_the_pod_selects(selector: dict[str, str], found: set[PodGpu]) -> None:
     landing = Landing([], [], CATALOGUE)
     assert cards(landing, spec({"nvidia.com/gpu": 1}, nodeSelector=selector)) == found
     assert len(cards(landing, spec({"nvidia.com/gpu": 1}))) > 10

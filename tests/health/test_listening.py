@@ -11,7 +11,7 @@ from tonnage.health.setting import Pods
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.needs import PodNeeds
-from tonnage.objects.templates import Template
+from tonnage.objects.templates import PodTemplate
 
 VLLM = "vllm/vllm-openai:v0.11.0"
 
@@ -55,11 +55,11 @@ def test_a_port_is_served_by_vllm_or_by_who_declares_or_names_it(
     others: list[core.Container], port: int, may: bool
 ) -> None:
     spec = core.PodSpec(containers=[container(args=["--model=m"]), *others])
-    pods = Pods(core.Pod(api_version="v1", kind="Pod", spec=spec), Template("spec", spec, PodNeeds(), ObjectMeta()))
+    pods = Pods(core.Pod(api_version="v1", kind="Pod", spec=spec), PodTemplate("spec", spec, PodNeeds(), ObjectMeta()))
     assert may_listen(pods, port) is may
 
 
 def test_where_no_server_is_known_any_port_may_be_served() -> None:
     spec = core.PodSpec(containers=[container(image="nginx")])
-    pods = Pods(core.Pod(api_version="v1", kind="Pod", spec=spec), Template("spec", spec, PodNeeds(), ObjectMeta()))
+    pods = Pods(core.Pod(api_version="v1", kind="Pod", spec=spec), PodTemplate("spec", spec, PodNeeds(), ObjectMeta()))
     assert may_listen(pods, 1234)

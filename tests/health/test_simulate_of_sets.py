@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from deep_seeds import deep
 from health.broken_sets import BrokenSet, broken, good
 from tonnage.errors import InputError, Where
 from tonnage.health.blocker import NO_EFFECT
@@ -95,14 +96,12 @@ def test_a_good_set_runs(one: BrokenSet, tmp_path: Path) -> None:
     runs(one, played(one.write(tmp_path / "set")))
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("one", broken(), ids=name)
+@pytest.mark.parametrize("one", deep(broken()), ids=name)
 def test_every_set_says_its_cause_first_and_runs_once_mended(one: BrokenSet, tmp_path: Path) -> None:
     says_the_cause_first(one, tmp_path / "broken")
     runs_once_mended(one, tmp_path / "mended")
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("one", good(), ids=name)
+@pytest.mark.parametrize("one", deep(good()), ids=name)
 def test_every_good_set_runs(one: BrokenSet, tmp_path: Path) -> None:
     runs(one, played(one.write(tmp_path / "set")))

@@ -9,12 +9,11 @@ from typing import Any
 
 from hollow.informers_in_step import InformersInStep
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers.loop import ControllerManager, Options
+from tonnage.apiserver.controllers.loop import ControllerManager, ManagerOptions
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.fleet.invariants import violations
 from tonnage.hollow.definitions import crd
-from tonnage.hollow.machines import Machines
-from tonnage.hollow.machines import Options as MachineOptions
+from tonnage.hollow.machines import MachineOptions, Machines
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import MachineRoom, RunningClock
 from tonnage.hollow.setting import lay_out
@@ -75,7 +74,11 @@ class Running:
             del body["metadata"]["annotations"]
             self.client.create(CRDS, body)
         self.managers = ControllerManager(
-            self.client, lambda notify: api.store.subscribe(notify=notify), clock.seconds, 1, Options(node_grace_s=0)
+            self.client,
+            lambda notify: api.store.subscribe(notify=notify),
+            clock.seconds,
+            1,
+            ManagerOptions(node_grace_s=0),
         )
         self.refusing = Refusing(api)
         self.recorder = EventRecorder(self.client, "simulated-machines", clock.seconds) if recorded else None

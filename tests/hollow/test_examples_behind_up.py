@@ -14,11 +14,11 @@ from deep_seeds import part
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Decision, Outcome
 from tonnage.fleet.invariants import violations
-from tonnage.hollow.up import Settings, Up
+from tonnage.hollow.up import Up, UpSettings
 from tonnage.kube.resources import JOBS, NODES, PODS
 from tonnage.kube.verbs import Client
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.training.part import State
+from tonnage.machines.training.part import PartState
 from tonnage.simulation import run, scenario
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -46,7 +46,7 @@ class Listener:
 def in_part(cluster: SimulatedCluster) -> set[str]:
     """The gangs of which some pods are bound and others have never been."""
     parts = [part for training in cluster.training.values() for part in training.parts if part.gang is not None]
-    return {part.name for part in parts if part.state is State.WAITING and part.staying and not part.was_whole}
+    return {part.name for part in parts if part.state is PartState.WAITING and part.staying and not part.was_whole}
 
 
 def stay_in_part(up: Up) -> set[str]:
@@ -66,7 +66,7 @@ def test_an_example_runs_behind_an_api(name: str) -> None:
     loaded = scenario.load(EXAMPLES / name)
     made = run.set_up(loaded, loaded.default_policy)
     listener = Listener()
-    with Up(made, Settings(speed=SPEED.get(name, 60.0)), listener) as up:
+    with Up(made, UpSettings(speed=SPEED.get(name, 60.0)), listener) as up:
         assert up.server is not None
         client = Client(InProcess(up.server.api))
         deadline = time.monotonic() + PATIENCE_S
@@ -92,7 +92,7 @@ def test_pods_behind_the_embedded_api_are_placed_as_in_a_simulation(name: str) -
     loaded = scenario.load(EXAMPLES / name)
     for policy in loaded.spec.policies:
         made = run.set_up(loaded, policy)
-        assert Up(made, Settings(), Listener()).placing() == replace(made.placing(), strict=True)
+        assert Up(made, UpSettings(), Listener()).placing() == replace(made.placing(), strict=True)
 
 
 @pytest.mark.e2e
@@ -108,7 +108,7 @@ def test_training_work_of_an_example_comes_to_its_end_behind_an_api(name: str, s
     loaded = scenario.load(EXAMPLES / name)
     made = run.set_up(loaded, loaded.default_policy)
     listener = Listener()
-    with Up(made, Settings(speed=speed), listener) as up:
+    with Up(made, UpSettings(speed=speed), listener) as up:
         assert up.server is not None
         client = Client(InProcess(up.server.api))
         deadline = time.monotonic() + 3 * PATIENCE_S

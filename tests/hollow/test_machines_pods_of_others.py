@@ -19,7 +19,7 @@ SURGE = Path(__file__).resolve().parents[2] / "examples" / "traffic-surge"
 
 
 def _made() -> tuple[SetUp, Machines]:
-    made = run.set_up(scenario.load(SURGE), "slo", run.Options())
+    made = run.set_up(scenario.load(SURGE), "slo", run.RunOptions())
     made.cluster.runs_workloads = False
     return made, Machines(made.cluster, Client(InProcess(Api())))
 

@@ -9,7 +9,7 @@ import pytest
 
 from live.contract import in_time, shortened, training
 from live.contract.same import played
-from tonnage.hollow.up import Settings
+from tonnage.hollow.up import UpSettings
 from tonnage.simulation.run import SetUp
 from tonnage.units import NS_PER_S
 
@@ -22,7 +22,7 @@ def test_gangs_are_preempted_whole_and_the_simulators_pods_finish(tmp_path: Path
     simulated = played(training.rivals(tmp_path), training.END_S * NS_PER_S, None)
     assert all(one.over and not one.failed for one in simulated.cluster.training.values())
     made = training.rivals(tmp_path)
-    seen = in_time.played(made, Settings(speed=SPEED), 180)
+    seen = in_time.played(made, UpSettings(speed=SPEED), 180)
     assert (seen.errors, seen.over, seen.in_part) == ([], True, set())
     assert seen.applied["Evict"] >= 4
     assert seen.longest_s < 2, "seconds in which pods of a gang come or go one after the other"
@@ -43,7 +43,7 @@ def test_the_workloads_of_an_example_finish_as_in_the_simulated_world(
     simulated = played(shorten(tmp_path), shortened.END_S * NS_PER_S, None).cluster
     assert all(one.over and not one.failed for one in simulated.training.values())
     made = shorten(tmp_path)
-    seen = in_time.played(made, Settings(speed=speed), 240)
+    seen = in_time.played(made, UpSettings(speed=speed), 240)
     assert (seen.errors, seen.over, seen.in_part) == ([], True, set())
     assert seen.applied[kind] >= least
     assert seen.longest_s < 2

@@ -11,7 +11,7 @@ from hollow.running_api import Json, Running
 from live.contract.training import job, obj, pod, set_up, workers
 from tonnage.kube.resources import JOBS, PODS, Resource
 from tonnage.live.group_kinds import JOB_SETS, LEADER_WORKER_SETS, PYTORCH_JOBS, RAY_CLUSTERS
-from tonnage.machines.training.part import State
+from tonnage.machines.training.part import PartState
 
 Made = Callable[[int], Json]
 
@@ -61,7 +61,7 @@ def test_what_is_scaled_up_gets_more_pods_and_keeps_those_that_it_has(
     running.client.patch(resource, "mine", {"spec": body(3)["spec"]}, "research")
     running.later(30)
     assert "Pending" in running.pods().values()
-    assert [one.state for one in running.cluster.training.values() if one.arrived] == [State.RUNNING]
+    assert [one.state for one in running.cluster.training.values() if one.arrived] == [PartState.RUNNING]
     running.place()
     running.later(30)
     after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in running.client.list(PODS)}
@@ -104,7 +104,7 @@ def test_a_head_without_workers_stays_when_some_come_and_go(running: Running) ->
         running.later(30)
         assert list(running.pods().values()) == ["Running"] * (1 + wanted)
         assert head["metadata"]["uid"] in {one["metadata"]["uid"] for one in running.client.list(PODS)}
-        assert [one.state for one in running.cluster.training.values() if one.arrived] == [State.RUNNING]
+        assert [one.state for one in running.cluster.training.values() if one.arrived] == [PartState.RUNNING]
 
 
 def test_the_status_counts_the_groups_that_are_wanted_now(running: Running) -> None:

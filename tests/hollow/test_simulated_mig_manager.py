@@ -11,10 +11,11 @@ from live.contract.cases import HALVES, SEVENTHS
 from live.contract.small import WHY, Small, build
 from live.contract.worlds import opened
 from tonnage.decisions import Applied, Relayout
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.invariants import violations
 from tonnage.kube.resources import CONFIG_MAPS, NODES
 from tonnage.live.annotations import MIG_AT_WORK
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE
+from tonnage.partitioning.node_cuts import MIG_STATE
 
 ON = "base-03"
 SEVENTH, WHOLE = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu"

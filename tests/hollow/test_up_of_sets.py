@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_seeds import deep
 from health.broken_sets import HERE, BrokenSet, broken, good
 from hollow.running_api import Json
 from hollow.up_in_step import UpInStep
@@ -286,15 +287,13 @@ def test_pods_of_a_good_set_run(one: BrokenSet, tmp_path: Path) -> None:
     runs_in_up(one, tmp_path / "set")
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("one", BROKEN, ids=name)
+@pytest.mark.parametrize("one", deep(BROKEN), ids=name)
 def test_kubectl_shows_the_cause_of_every_set_and_pods_run_once_it_is_mended(one: BrokenSet, tmp_path: Path) -> None:
     kubectl_shows_the_cause(one, tmp_path / "broken")
     runs_in_up(one, tmp_path / "mended", fixed=True)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("one", GOOD, ids=name)
+@pytest.mark.parametrize("one", deep(GOOD), ids=name)
 def test_pods_of_every_good_set_run(one: BrokenSet, tmp_path: Path) -> None:
     runs_in_up(one, tmp_path / "set")
 
@@ -319,7 +318,6 @@ def test_pods_run_once_what_mends_the_set_is_applied(one: BrokenSet, tmp_path: P
     runs_once_applied(one, tmp_path / "set")
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("one", [one for one in BROKEN if one.name in APPLIED], ids=name)
+@pytest.mark.parametrize("one", deep(one for one in BROKEN if one.name in APPLIED), ids=name)
 def test_pods_of_every_such_set_run_once_what_mends_it_is_applied(one: BrokenSet, tmp_path: Path) -> None:
     runs_once_applied(one, tmp_path / "set")

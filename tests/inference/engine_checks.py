@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tonnage.inference.engine import Engine
 from tonnage.inference.engine.requests import Request
-from tonnage.inference.hybrid import Group
+from tonnage.inference.hybrid import BlockGroup
 
 
 def check_blocks(engine: Engine) -> None:
@@ -47,7 +47,7 @@ def holders(engine: Engine) -> list[tuple[Request, int]]:
     return running + list(engine._scheduler.held.values())
 
 
-def window_blocks(group: Group, passed: int, tokens: int) -> int:
+def window_blocks(group: BlockGroup, passed: int, tokens: int) -> int:
     """Blocks that the token after the ``passed`` ones, or a later one up to ``tokens``, sees or is written to."""
     ends = range(group.block_size, tokens + group.block_size, group.block_size)
     return group.count * sum(end > passed - group.layers.span + 1 for end in ends)

@@ -9,7 +9,7 @@ from inference_builders import LLAMA_8B, LLAMA_70B
 
 from tonnage.facts import models
 from tonnage.facts.models import ModelShape
-from tonnage.inference.hybrid import Group, Layers, layout
+from tonnage.inference.hybrid import BlockGroup, Layers, layout
 from tonnage.inference.memory import kv_capacity, kv_kinds, kv_token_bytes, precision
 from tonnage.units import GIB
 
@@ -85,14 +85,14 @@ def needed(kind: str, span: int, computed: int, new: int) -> set[int]:
 def test_a_group_holds_exactly_the_blocks_of_the_tokens_it_needs(
     kind: str, span: int, size: int, computed: int, new: int
 ) -> None:
-    group = Group(Layers(kind, 1, 8, span=span), 1, size)  # type: ignore[arg-type]
+    group = BlockGroup(Layers(kind, 1, 8, span=span), 1, size)  # type: ignore[arg-type]
     blocks = {token // size for token in needed(kind, span, computed, new)}
     assert group.blocks(computed, new) == len(blocks)
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 3000))
 def test_a_decoding_window_group_holds_at_most_its_window_and_one_block(span: int, size: int, tokens: int) -> None:
-    held = Group(Layers("window", 1, 8, span=span), 1, size).blocks(tokens - 1, 1)
+    held = BlockGroup(Layers("window", 1, 8, span=span), 1, size).blocks(tokens - 1, 1)
     assert held <= min(-(-tokens // size), -(-span // size) + 1)
 
 

@@ -93,7 +93,7 @@ def test_what_the_parts_leave_is_the_kv_cache(log: Log) -> None:
         near(log.visible_gib * log.utilization, requested, 0.001)
     parts = log.weights_gib + log.activations_gib + log.non_torch_gib
     found = memory.ServingMemory(
-        0, int(requested * GIB), 0, (memory.Part("weights", int(parts * GIB), "as logged"),)
+        0, int(requested * GIB), 0, (memory.MemoryPart("weights", int(parts * GIB), "as logged"),)
     ).kv_cache
     near(found / GIB, log.available_gib, 0.01)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deep_seeds import examples
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.engine.requests import Finished
-from tonnage.inference.paged import SCHEMES, Report, Scheme, SchemeResult, Setting, compare
+from tonnage.inference.paged import SCHEMES, PagedEngine, PagedReport, Scheme, SchemeResult, compare
 from tonnage.inference.paged.claims import claims
 from tonnage.inference.paged.contiguous import (
     BuddyMemory,
@@ -30,11 +30,11 @@ MS = 1_000_000_000  # in ps
 EVEN = LinearTiming(MS)  # every step takes 1 ms
 
 
-def setting(kv_tokens: int = 64, longest: int = 16, tokens: int = 1024, seqs: int = 64) -> Setting:
-    return Setting(kv_tokens, longest, tokens, seqs, EVEN)
+def setting(kv_tokens: int = 64, longest: int = 16, tokens: int = 1024, seqs: int = 64) -> PagedEngine:
+    return PagedEngine(kv_tokens, longest, tokens, seqs, EVEN)
 
 
-def by_kind(report: Report) -> dict[tuple[str, int], SchemeResult]:
+def by_kind(report: PagedReport) -> dict[tuple[str, int], SchemeResult]:
     return {(one.kind, one.block_size): one for one in report.schemes}
 
 
@@ -244,7 +244,7 @@ def test_what_is_longer_than_the_longest_sequence_is_left_out_and_counted() -> N
     ],
 )
 def test_a_comparison_that_makes_no_sense_is_refused(
-    requests: list[Sized], changed: Setting, load: float, words: str
+    requests: list[Sized], changed: PagedEngine, load: float, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
         compare(requests, changed, load=load)
@@ -254,7 +254,7 @@ def test_a_comparison_that_makes_no_sense_is_refused(
 
 
 @pytest.fixture(scope="module")
-def sharegpt() -> Report:
+def sharegpt() -> PagedReport:
     return compare(paper_requests("sharegpt", 1000, random.Random(1)), paper_setting(), schemes=SCHEMES[:5])
 
 
@@ -268,7 +268,7 @@ def sharegpt() -> Report:
     ],
 )
 def test_the_papers_setup_gives_the_papers_memory_use_and_batch(
-    sharegpt: Report, scheme: tuple[str, int], used: float, batch: float
+    sharegpt: PagedReport, scheme: tuple[str, int], used: float, batch: float
 ) -> None:
     """Figures 2 and 13a of the paper; lengths drawn with its means."""
     result = by_kind(sharegpt)[scheme]
@@ -277,7 +277,7 @@ def test_the_papers_setup_gives_the_papers_memory_use_and_batch(
     assert result.batch_mean == pytest.approx(batch, rel=0.12)
 
 
-def test_the_papers_claims_hold_in_its_setup_save_throughput_against_perfect_knowledge(sharegpt: Report) -> None:
+def test_the_papers_claims_hold_in_its_setup_save_throughput_against_perfect_knowledge(sharegpt: PagedReport) -> None:
     failed = [one.claim for one in sharegpt.claims if one.verdict not in ("holds", "exceeded")]
     assert set(failed) <= {
         "throughput, paged over contiguous, exact",

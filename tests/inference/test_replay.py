@@ -22,7 +22,7 @@ from tonnage.inference.replay.tuning import NothingServed, halves, tune
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
-from tonnage.inference.routing.policies import Choice, Policy
+from tonnage.inference.routing.policies import RouteChoice, RoutingPolicy
 from tonnage.inference.routing.seconds import TonnageSettings
 from tonnage.inference.routing.types import Overlap, RouteRequest, Worker
 from tonnage.inference.tiers import Tier, Tiers, TierSpec, recompute_time
@@ -55,7 +55,7 @@ def make_log(seed: int, requests: int = 150, gap_ms: int = 40) -> Log:
     return log_of(trace, 16)
 
 
-def policy(name: str) -> Policy:
+def policy(name: str) -> RoutingPolicy:
     return make_policy(name, EngineCosts(TIMING, CONFIG.max_num_batched_tokens))
 
 
@@ -149,7 +149,7 @@ def test_cache_aware_policies_reuse_more_than_taking_turns() -> None:
         assert play(log, name).reuse > turns + 0.05
 
 
-class Watched(Policy):
+class Watched(RoutingPolicy):
     """Passes on what it was asked, and always takes the engine of least index."""
 
     name = "watched"
@@ -165,9 +165,9 @@ class Watched(Policy):
         book: Book,
         now_ns: int,
         rng: random.Random,
-    ) -> Choice:
+    ) -> RouteChoice:
         self.asked.append((request, overlap, list(workers)))
-        return Choice(workers[0].index, "turn", request.prompt_tokens)
+        return RouteChoice(workers[0].index, "turn", request.prompt_tokens)
 
 
 def test_a_router_is_told_how_long_answers_will_be_only_when_asked_to() -> None:

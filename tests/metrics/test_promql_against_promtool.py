@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_seeds import deep
 from tonnage.metrics.functions import Dialect
 from tonnage.metrics.promql import EvaluationError, Scalar, Vector, evaluate, parse
 from tonnage.metrics.store import SeriesStore
@@ -348,8 +349,7 @@ def test_functions_of_dashboards_give_what_prometheus_gives(seed: int, tmp_path:
     hold_beside(random.Random(seed), MoreQueries, tmp_path, 60)
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(200, 230))
+@pytest.mark.parametrize("seed", deep(range(200, 230)))
 def test_many_functions_give_what_prometheus_gives(seed: int, tmp_path: Path) -> None:
     hold_beside(random.Random(seed), MoreQueries, tmp_path, 60)
 

@@ -12,9 +12,9 @@ from tonnage.facts import xids
 from tonnage.node.device_health import (
     DeviceHealth,
     DeviceTested,
+    HealthReading,
     HealthRules,
     Observation,
-    Reading,
     ResetSeen,
     XidSeen,
 )
@@ -62,67 +62,75 @@ def test_an_xid_takes_a_gpu_out_of_service_as_the_catalogue_says(xid: int, healt
 
 def test_one_transient_xid_takes_a_gpu_away_for_the_settling_time_only() -> None:
     """NVIDIA/k8s-device-plugin 1014: one Xid removed a GPU until the plugin was restarted."""
-    health = _health(XidSeen(0, GPU, 119), *(Reading(t * S, GPU, recovery=0) for t in range(2, 32, 2)))
+    health = _health(XidSeen(0, GPU, 119), *(HealthReading(t * S, GPU, recovery=0) for t in range(2, 32, 2)))
     assert not health.healthy(GPU)
-    change = health.observe(Reading(32 * S, GPU, recovery=0))
+    change = health.observe(HealthReading(32 * S, GPU, recovery=0))
     assert change is not None
     assert change.healthy
     assert health.seen[GPU, None, 119].times == 1, "counters stay when the GPU recovers"
 
 
 def test_a_gpu_comes_back_when_the_driver_asks_for_nothing_any_more() -> None:
-    health = _health(XidSeen(0, GPU, 95), *(Reading(t * S, GPU, recovery=1) for t in range(1, 100)))
+    health = _health(XidSeen(0, GPU, 95), *(HealthReading(t * S, GPU, recovery=1) for t in range(1, 100)))
     assert _names(health) == ["xid-95", "recovery-action"]
     assert health.action(GPU) == "RESET_GPU"
-    health.observe_all(Reading((100 + t) * S, GPU, recovery=0) for t in range(30))
+    health.observe_all(HealthReading((100 + t) * S, GPU, recovery=0) for t in range(30))
     assert not health.healthy(GPU)
-    health.observe(Reading(130 * S, GPU, recovery=0))
+    health.observe(HealthReading(130 * S, GPU, recovery=0))
     assert health.healthy(GPU)
 
 
 def test_without_a_recovery_action_only_a_reset_or_a_test_is_evidence() -> None:
     """Memory can be read after a fatal Xid: an answer is none (review of Project-HAMi/HAMi 2201)."""
-    health = _health(XidSeen(0, GPU, 119), *(Reading(t * S, GPU) for t in range(1, 600)))
+    health = _health(XidSeen(0, GPU, 119), *(HealthReading(t * S, GPU) for t in range(1, 600)))
     assert not health.healthy(GPU)
-    again = _health(XidSeen(0, GPU, 119), ResetSeen(1 * S, GPU), Reading(2 * S, GPU), Reading(32 * S, GPU))
+    again = _health(XidSeen(0, GPU, 119), ResetSeen(1 * S, GPU), HealthReading(2 * S, GPU), HealthReading(32 * S, GPU))
     assert again.healthy(GPU)
-    tested = _health(XidSeen(0, GPU, 119), DeviceTested(1 * S, GPU, True), Reading(2 * S, GPU), Reading(32 * S, GPU))
+    tested = _health(
+        XidSeen(0, GPU, 119), DeviceTested(1 * S, GPU, True), HealthReading(2 * S, GPU), HealthReading(32 * S, GPU)
+    )
     assert tested.healthy(GPU)
-    failed = _health(DeviceTested(0, GPU, False), ResetSeen(1, GPU), Reading(2 * S, GPU), Reading(900 * S, GPU))
+    failed = _health(
+        DeviceTested(0, GPU, False), ResetSeen(1, GPU), HealthReading(2 * S, GPU), HealthReading(900 * S, GPU)
+    )
     assert _names(failed) == ["test-failed"], "a reset proves no test"
 
 
 def test_an_xid_after_the_reset_needs_another_one() -> None:
     health = _health(XidSeen(0, GPU, 119), ResetSeen(1 * S, GPU), XidSeen(2 * S, GPU, 119))
-    health.observe_all(Reading(t * S, GPU) for t in range(3, 90))
+    health.observe_all(HealthReading(t * S, GPU) for t in range(3, 90))
     assert not health.healthy(GPU)
 
 
 def test_evidence_that_breaks_off_starts_over() -> None:
-    health = _health(XidSeen(0, GPU, 119), Reading(1 * S, GPU, recovery=0), Reading(20 * S, GPU, answers=False))
-    health.observe(Reading(40 * S, GPU, recovery=0))
+    health = _health(
+        XidSeen(0, GPU, 119), HealthReading(1 * S, GPU, recovery=0), HealthReading(20 * S, GPU, answers=False)
+    )
+    health.observe(HealthReading(40 * S, GPU, recovery=0))
     assert not health.healthy(GPU)
-    health.observe(Reading(70 * S, GPU, recovery=0))
+    health.observe(HealthReading(70 * S, GPU, recovery=0))
     assert health.healthy(GPU)
 
 
 def test_one_reading_that_fails_is_no_fault_and_two_are() -> None:
     """NVIDIA's device plugin marks every GPU of the node when one wait fails."""
-    health = _health(Reading(0, GPU, answers=False), Reading(0, OTHER))
+    health = _health(HealthReading(0, GPU, answers=False), HealthReading(0, OTHER))
     assert health.healthy(GPU)
-    health.observe(Reading(2 * S, GPU, answers=False))
+    health.observe(HealthReading(2 * S, GPU, answers=False))
     assert _names(health) == ["gpu-lost"]
     assert health.healthy(OTHER)
-    assert not _health(Reading(0, GPU, lost=True)).healthy(GPU), "the driver knows at once"
+    assert not _health(HealthReading(0, GPU, lost=True)).healthy(GPU), "the driver knows at once"
 
 
 def test_a_second_fault_has_its_own_cause_and_ends_on_its_own() -> None:
     """NVIDIA/NVSentinel 1439: the last event won."""
-    health = _health(XidSeen(0, GPU, 95), Reading(1 * S, GPU, recovery=0, remap_pending=True))
+    health = _health(XidSeen(0, GPU, 95), HealthReading(1 * S, GPU, recovery=0, remap_pending=True))
     assert _names(health) == ["xid-95", "row-remap-pending"]
-    health.observe(Reading(31 * S, GPU, recovery=0, remap_pending=True))
+    health.observe(HealthReading(31 * S, GPU, recovery=0, remap_pending=True))
     assert _names(health) == ["row-remap-pending"]
-    health.observe_all([Reading(32 * S, GPU, remap_pending=False), Reading(62 * S, GPU, remap_pending=False)])
+    health.observe_all(
+        [HealthReading(32 * S, GPU, remap_pending=False), HealthReading(62 * S, GPU, remap_pending=False)]
+    )
     assert health.healthy(GPU)
 
 
@@ -134,16 +142,16 @@ def test_an_xid_that_reports_the_end_of_another_ends_it() -> None:
 
 
 def test_nvlink_xids_are_the_drivers_to_judge_where_it_says_a_recovery_action() -> None:
-    assert _health(Reading(0, GPU, recovery=0), XidSeen(1, GPU, 145)).healthy(GPU)
-    assert not _health(Reading(0, GPU), XidSeen(1, GPU, 145)).healthy(GPU)
-    judged = _health(Reading(0, GPU, recovery=0), XidSeen(1, GPU, 154), Reading(2, GPU, recovery=2))
+    assert _health(HealthReading(0, GPU, recovery=0), XidSeen(1, GPU, 145)).healthy(GPU)
+    assert not _health(HealthReading(0, GPU), XidSeen(1, GPU, 145)).healthy(GPU)
+    judged = _health(HealthReading(0, GPU, recovery=0), XidSeen(1, GPU, 154), HealthReading(2, GPU, recovery=2))
     assert judged.action(GPU) == "RESTART_BM"
 
 
 def test_what_the_driver_asks_for_goes_before_what_the_catalogue_says() -> None:
-    health = _health(XidSeen(0, GPU, 79), Reading(1, GPU, recovery=1))
+    health = _health(XidSeen(0, GPU, 79), HealthReading(1, GPU, recovery=1))
     assert health.action(GPU) == "RESET_GPU"
-    assert _health(Reading(0, GPU, recovery=77)).action(GPU) == "CONTACT_SUPPORT"
+    assert _health(HealthReading(0, GPU, recovery=77)).action(GPU) == "CONTACT_SUPPORT"
 
 
 def test_a_gpu_that_fails_again_and_again_is_for_support() -> None:
@@ -151,10 +159,10 @@ def test_a_gpu_that_fails_again_and_again_is_for_support() -> None:
     health = DeviceHealth(rules)
     for start in (0, 600, 1200):
         health.observe_all(XidSeen((start + k) * S, GPU, 119) for k in range(5))  # a burst counts once
-        health.observe_all(Reading((start + k) * S, GPU, recovery=0) for k in range(10, 40, 5))
+        health.observe_all(HealthReading((start + k) * S, GPU, recovery=0) for k in range(10, 40, 5))
     assert _names(health) == ["repeated-faults"]
     assert health.action(GPU) == "CONTACT_SUPPORT"
-    health.observe_all(Reading((3700 + k) * S, GPU, recovery=0) for k in range(0, 15, 5))
+    health.observe_all(HealthReading((3700 + k) * S, GPU, recovery=0) for k in range(0, 15, 5))
     assert health.healthy(GPU), "the first fault is more than an hour ago"
 
 
@@ -194,7 +202,7 @@ def test_the_catalogue_is_whole_and_its_actions_are_known() -> None:
 def expected(history: list[Observation], gpu: str, rules: HealthRules) -> set[str]:
     """The causes of a GPU, found from all that was observed of it, cause by cause: slow, and without any state."""
     own = [seen for seen in history if seen.gpu == gpu]
-    readings = [seen for seen in own if isinstance(seen, Reading)]
+    readings = [seen for seen in own if isinstance(seen, HealthReading)]
     found = set()
     for name in {f"xid-{s.xid}" for s in own if isinstance(s, XidSeen)} | {
         "gpu-lost",
@@ -207,7 +215,7 @@ def expected(history: list[Observation], gpu: str, rules: HealthRules) -> set[st
         after = own[raised[-1] :]
         runs: list[list[int]] = [[]]
         for k, seen in enumerate(after):
-            if isinstance(seen, Reading):
+            if isinstance(seen, HealthReading):
                 runs = [*runs, []] if not _good(after, k, name) else [*runs[:-1], [*runs[-1], seen.at_ns]]
         if not any(run and run[-1] - run[0] >= rules.settle_s * S for run in runs):
             found.add(name)
@@ -220,17 +228,17 @@ def _raises(own: list[Observation], k: int, name: str, rules: HealthRules) -> bo
     if name == "gpu-lost":
         failed = 0
         for one in own[: k + 1]:
-            if isinstance(one, Reading):
+            if isinstance(one, HealthReading):
                 failed = 0 if one.answers else failed + 1
-        return isinstance(seen, Reading) and (seen.lost or failed >= rules.misses)
+        return isinstance(seen, HealthReading) and (seen.lost or failed >= rules.misses)
     if name == "recovery-action":
-        return isinstance(seen, Reading) and seen.answers and not seen.lost and seen.recovery not in (None, 0)
+        return isinstance(seen, HealthReading) and seen.answers and not seen.lost and seen.recovery not in (None, 0)
     if name == "test-failed":
         return isinstance(seen, DeviceTested) and not seen.passed
     if not isinstance(seen, XidSeen) or f"xid-{seen.xid}" != name:
         return False
     effect = xids.get(seen.xid).effect
-    said = [o.recovery is not None for o in own[:k] if isinstance(o, Reading) and o.answers and not o.lost]
+    said = [o.recovery is not None for o in own[:k] if isinstance(o, HealthReading) and o.answers and not o.lost]
     # a reading after several failed ones counts as an answer again
     return effect == xids.FAULT or (effect == xids.DECODED and not (said and said[-1]))
 
@@ -242,7 +250,7 @@ def _ends(own: list[Observation], since: int, k: int, name: str) -> bool:
 
 def _good(after: list[Observation], k: int, name: str) -> bool:
     seen = after[k]
-    assert isinstance(seen, Reading)
+    assert isinstance(seen, HealthReading)
     if not seen.answers or seen.lost:
         return False
     tests = any(isinstance(one, DeviceTested) and one.passed for one in after[:k])
@@ -268,7 +276,7 @@ def _random(rng: random.Random, at_ns: int) -> Observation:
     if kind < 0.36:
         return DeviceTested(at_ns, gpu, rng.random() < 0.7)
     answers = rng.random() < 0.9
-    return Reading(at_ns, gpu, answers, answers and rng.random() < 0.04, rng.choice((None, 0, 0, 0, 0, 1, 2)))
+    return HealthReading(at_ns, gpu, answers, answers and rng.random() < 0.04, rng.choice((None, 0, 0, 0, 0, 1, 2)))
 
 
 @pytest.mark.parametrize("seed", [*range(8), *deep(range(8, 150))])

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.node.devices import GpuProcess, MigState
 from tonnage.node.mig_manager import CLIENTS, OTHER_MANAGER, PAUSED, MigManager
 from tonnage.node.simulated import SimulatedMachine
 from tonnage.partitioning import documents, mig_parted
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE, Configurations
+from tonnage.partitioning.node_cuts import MIG_STATE, Configurations
 
 FILE = """version: v1
 mig-configs:

@@ -14,7 +14,7 @@ from tonnage.node.devices import Fabric
 from tonnage.node.features import as_features, as_node_feature, node_labels, seen_cards
 from tonnage.node.simulated import SimulatedMachine
 from tonnage.partitioning.device_plugin import Replicas, Replicated, Sharing
-from tonnage.partitioning.labels import Card, predict
+from tonnage.partitioning.labels import NodeGpu, predict
 
 FORMATS = {
     r"nvidia\.com/gfd\.timestamp": r"\d{10}",
@@ -90,7 +90,7 @@ def test_a_mixed_node_has_the_same_labels_in_any_order_of_cards_and_some_for_eac
 
 def test_it_is_what_is_predicted_for_such_a_node() -> None:
     machine = SimulatedMachine("p5.48xlarge")
-    cards = [Card("h100") for _ in range(8)]
+    cards = [NodeGpu("h100") for _ in range(8)]
     predicted = predict(cards, "none", driver=machine.driver().version)
     found = node_labels(machine)
     assert predicted.labels.items() <= found.labels.items()
@@ -99,7 +99,7 @@ def test_it_is_what_is_predicted_for_such_a_node() -> None:
 
 
 def test_a_model_that_no_table_has_is_labelled_by_what_it_says() -> None:
-    card = Card("", None, "NVIDIA X1000 (Test)", 12_345, (9, 0), mig=False)
+    card = NodeGpu("", None, "NVIDIA X1000 (Test)", 12_345, (9, 0), mig=False)
     labels = predict([card], driver="580.1.2", runs=(13, 0)).labels
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-X1000-Test"
     assert (labels["nvidia.com/gpu.memory"], labels["nvidia.com/gpu.family"]) == ("12345", "hopper")

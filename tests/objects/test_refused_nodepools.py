@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from objects_builders import NODE_POOL, refusals
 
+from tonnage.objects.api.fields import structs
+
 WAITS = "e.g. 30s, 1h30m or Never"
 
 
@@ -239,11 +241,11 @@ spec:
         ),
         (
             "role: r",
-            "role: r\n  blockDeviceMappings: [{ebs: {volumeSize: 0, volumeType: gp4}}]\n  instanceStorePolicy: RAID1",
+            "role: r\n  blockDeviceMappings: [{ebs: {volumeSize: 0Gi, volumeType: gp4}}]\n  instanceStorePolicy: RAID1",
             [
                 '6:spec.blockDeviceMappings[0].ebs.volumeType: "gp4": expected one of standard, io1, io2, gp2, sc1, st1, '
                 "gp3 (did you mean gp3?)",
-                "6:spec.blockDeviceMappings[0].ebs.volumeSize: 0: expected a quantity above 0",
+                '6:spec.blockDeviceMappings[0].ebs.volumeSize: "0Gi": expected 1Gi to 58Ti, e.g. 200Gi',
                 '7:spec.instanceStorePolicy: "RAID1": expected one of RAID0 (did you mean RAID0?)',
             ],
         ),
@@ -270,7 +272,7 @@ def test_node_classes_that_the_api_server_refuses(old: str, new: str, expected: 
         ("role: r", "role: r\n  tags: {'eks:eks-cluster-name': x}", "expected a tag that Karpenter and EKS do not set"),
         (
             "role: r",
-            "role: r\n  kubelet: {kubeReserved: {gpu: 1}}",
+            "role: r\n  kubelet: {kubeReserved: {gpu: '1'}}",
             "expected one of cpu, memory, ephemeral-storage, pid",
         ),
         (
@@ -293,6 +295,52 @@ def test_node_classes_that_the_api_server_refuses(old: str, new: str, expected: 
 def test_more_that_the_api_server_refuses_of_node_classes(old: str, new: str, said: str) -> None:
     found = refusals(NODE_CLASS.replace(old, new, 1))
     assert [one for one in found if said in one], found
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("kubelet: {kubeReserved: {cpu: 1}}", '6:spec.kubelet.kubeReserved.cpu: 1: expected a string (quote it: "1")'),
+        ("kubelet: {maxPods: many}", '6:spec.kubelet.maxPods: "many": expected an integer of 32 bits'),
+        ("kubelet: {evictionSoft: [5%]}", '6:spec.kubelet.evictionSoft: ["5%"]: expected a mapping'),
+        ("networkInterfaces: {}", "6:spec.networkInterfaces: {}: expected a list"),
+        ("networkInterfaces: [eth0]", '6:spec.networkInterfaces[0]: "eth0": expected a mapping'),
+        ("networkInterfaces: [null]", "6:spec.networkInterfaces[0]: null: expected an entry of the list"),
+        ("connectionTracking: 5", "6:spec.connectionTracking: 5: expected a mapping"),
+        (
+            "metadataOptions: {httpTokens: [required]}",
+            '6:spec.metadataOptions.httpTokens: ["required"]: expected a string',
+        ),
+        (
+            "blockDeviceMappings: [{ebs: {volumeSize: 100}}]",
+            '6:spec.blockDeviceMappings[0].ebs.volumeSize: 100: expected a string (quote it: "100")',
+        ),
+        (
+            "capacityReservationSelectorTerms: [{id: 7, ownerID: 123456789012}]",
+            '6:spec.capacityReservationSelectorTerms[0].id: 7: expected a string (quote it: "7")',
+        ),
+    ],
+)
+def test_values_of_other_types_are_named_before_any_rule_of_node_classes(written: str, expected: str) -> None:
+    found = refusals(NODE_CLASS.replace("role: r", f"role: r\n  {written}"))
+    assert found[0] == f"x.yaml:{expected}"
+    assert all(": expected a" in one or "expected an entry" in one for one in found), "no rule is asked of such values"
+
+
+@pytest.mark.parametrize(
+    "value", ["null", "3", "2.5", "true", "text", "[]", "[x]", "[null]", "{}", "{a: b}", "[{a: [1]}]", "{a: {b: null}}"]
+)
+def test_any_value_of_any_field_of_a_node_class_is_answered(value: str) -> None:
+    fields = structs()["EC2NodeClassSpec"]
+    written = [(name, value) for name in fields]
+    for name, known in fields.items():
+        for inner in structs().get(known.of, {}):
+            one = f"{{{inner}: {value}}}"
+            written.append((name, f"[{one}]" if known.shape else one))
+    for name, text in written:
+        kept = [line for line in NODE_CLASS.splitlines() if not line.startswith(f"  {name}:")]
+        found = refusals("\n".join([*kept, f"  {name}: {text}", ""]))  # raises nothing but InputError
+        assert all(one.startswith("x.yaml:") for one in found)
 
 
 OVERLAY = """\

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tonnage.partitioning.leases import IDLE, SWITCH_S, Plan
+from tonnage.partitioning.leases import IDLE, SWITCH_S, LeasePlan
 from tonnage.units import ns, seconds
 
 
-def longest_wait_s(made: Plan, claim: int) -> float:
+def longest_wait_s(made: LeasePlan, claim: int) -> float:
     """The longest time without a lease; infinite for a claim that has none."""
     return made.lease_s * _longest_gap(made.holders, claim)
 
@@ -32,7 +32,7 @@ class Received:
 
 
 def run(
-    made: Plan, *, kernels_s: Sequence[float] | None = None, switch_s: float = SWITCH_S, plans: int = 20
+    made: LeasePlan, *, kernels_s: Sequence[float] | None = None, switch_s: float = SWITCH_S, plans: int = 20
 ) -> Received:
     """What the processes receive when leases end on time but kernels cannot be cut short.
 

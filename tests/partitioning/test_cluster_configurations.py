@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import InputError
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
 from tonnage.objects import core, load
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.partitioning.configurations import read
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG, Configurations, cut_node
+from tonnage.partitioning.node_cuts import MIG_STRATEGY, PLUGIN_CONFIG, Configurations, cut_node
 
 SIX = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 6}]}}\n"
 HALVES = "version: v1\nmig-configs:\n  halves: [{devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}]\n"

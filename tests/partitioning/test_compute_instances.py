@@ -9,13 +9,13 @@ import pytest
 from tonnage.errors import InputError
 from tonnage.facts import mig
 from tonnage.fleet.compute import divided
-from tonnage.fleet.devices import Cut, How, State, instances
+from tonnage.fleet.devices import Cut, DeviceState, How, instances
 from tonnage.fleet.outfit import laid_out
 from tonnage.partitioning import notation
 from tonnage.partitioning.fit import fits
-from tonnage.partitioning.labels import Card, predict
+from tonnage.partitioning.labels import NodeGpu, predict
 from tonnage.partitioning.layouts import Placement, card, kind_of, mask_of, place
-from tonnage.partitioning.mig_cards import Refused, try_on
+from tonnage.partitioning.mig_cards import RefusedLayout, try_on
 from tonnage.partitioning.mig_parted import Entry, Spec
 from tonnage.partitioning.node_cuts import Configurations, cut_node
 
@@ -39,7 +39,7 @@ def test_compute_instances_share_the_fewest_gpu_instances_that_hold_them(
 ) -> None:
     on, wanted = card(gpu), [name for name, n in counts.items() for _ in range(n)]
     made = try_on(on, 0, wanted)
-    assert not isinstance(made, Refused)
+    assert not isinstance(made, RefusedLayout)
     assert Counter(one.profile for one in made) == counts
     resources = [mig.get(gpu, name).resource for name in wanted]
     whole, shared = divided(on, resources)
@@ -66,12 +66,12 @@ def test_compute_instances_share_the_fewest_gpu_instances_that_hold_them(
 )
 def test_compute_instances_that_no_card_holds(gpu: str, counts: dict[str, int], why: str) -> None:
     made = try_on(card(gpu), 0, [name for name, n in counts.items() for _ in range(n)])
-    assert isinstance(made, Refused)
+    assert isinstance(made, RefusedLayout)
     assert why in made.why
 
 
 def test_the_labels_of_a_compute_instance_tell_its_slices_from_those_of_its_gpu_instance() -> None:
-    node = predict([Card("h100", ("4c.7g.80gb", "3c.7g.80gb")), Card("h100", ("7g.80gb",))], "mixed")
+    node = predict([NodeGpu("h100", ("4c.7g.80gb", "3c.7g.80gb")), NodeGpu("h100", ("7g.80gb",))], "mixed")
     assert node.resources == {
         "nvidia.com/mig-3c.7g.80gb": 1,
         "nvidia.com/mig-4c.7g.80gb": 1,
@@ -127,7 +127,7 @@ def test_places_leave_room_around_what_is_there() -> None:
 
 def test_a_pod_gets_a_compute_instance_where_one_was_made_and_never_one_on_demand() -> None:
     four, three = "nvidia.com/mig-4c.7g.80gb", "nvidia.com/mig-3c.7g.80gb"
-    made, free = Cut(How.MIG, gpu="h100", instances=((three, 4), (four, 0))), State(1000, 81_920)
+    made, free = Cut(How.MIG, gpu="h100", instances=((three, 4), (four, 0))), DeviceState(1000, 81_920)
     assert made.offers("") == {four: 1, three: 1}
     (piece,) = instances(made, free, 0, four)
     assert (piece.mask, piece.milli) == (0b1111, 571)

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from tonnage.partitioning import program
-from tonnage.partitioning.fleet_plan import Card, Demand, FleetPlan, part, picks, plan
+from tonnage.partitioning.fleet_plan import Demand, FleetPlan, PlannedGpu, part, picks, plan
 from tonnage.partitioning.layouts import Layout, Placement, card, feasible, kind_of, mask_of, profile_names
 from tonnage.partitioning.patterns import Prices, patterns
 from tonnage.partitioning.relayout import Change, Step, relayout
@@ -21,17 +21,17 @@ PLAIN = tuple(profile_names(H100))
 FREE = Prices(destroyed=1.0, created=1.0, cut=0.0, dollar=0.0)
 
 
-def cards(*running: tuple[Layout, Layout], gpu: str = "h100") -> list[Card]:
-    return [Card(f"{gpu}/{i}", card(gpu), there, busy) for i, (there, busy) in enumerate(running)]
+def cards(*running: tuple[Layout, Layout], gpu: str = "h100") -> list[PlannedGpu]:
+    return [PlannedGpu(f"{gpu}/{i}", card(gpu), there, busy) for i, (there, busy) in enumerate(running)]
 
 
-def random_fleet(rng: random.Random, size: int, models: tuple[str, ...] = ("h100", "a30")) -> list[Card]:
+def random_fleet(rng: random.Random, size: int, models: tuple[str, ...] = ("h100", "a30")) -> list[PlannedGpu]:
     found = []
     for i in range(size):
         on = card(rng.choice(models))
         running = rng.choice(list(feasible(on).values())) if rng.random() < 0.7 else ()
         busy = tuple(one for one in running if rng.random() < 0.4)
-        found.append(Card(f"gpu-{i:02d}", on, running, busy, micro_usd_per_hour=rng.choice((0, 3_000_000))))
+        found.append(PlannedGpu(f"gpu-{i:02d}", on, running, busy, micro_usd_per_hour=rng.choice((0, 3_000_000))))
     return found
 
 
@@ -84,7 +84,7 @@ def test_whatever_a_relayout_can_reach_some_pattern_offers_for_no_more(seed: int
 # ---- a fleet ----
 
 
-def everything(fleet: list[Card], demands: list[Demand], prices: Prices) -> float:
+def everything(fleet: list[PlannedGpu], demands: list[Demand], prices: Prices) -> float:
     """The worth of the best plan, found by trying every layout of every card. Demands name profiles of one model."""
     names = sorted({(gpu, d.profile) for d in demands for gpu in ("h100", "a30") if picks(card(gpu), d)})
     ways: list[dict[tuple[int, ...], float]] = []
@@ -125,7 +125,7 @@ def unit_values(demands: list[Demand]) -> Counter[tuple[tuple[str, str], float]]
     return Counter({(key, value * 1000.0 / least): count for (key, value), count in raw.items()})
 
 
-def all_layouts(one: Card) -> Iterator[Layout]:
+def all_layouts(one: PlannedGpu) -> Iterator[Layout]:
     """Every layout around what is in use."""
     names = profile_names(one.on)
 
@@ -194,7 +194,10 @@ def test_an_instance_that_is_there_is_used_before_one_is_made() -> None:
 
 
 def test_of_cards_that_can_serve_the_cheaper_is_put_to_use() -> None:
-    fleet = [Card("dear", H100, micro_usd_per_hour=9_000_000), Card("cheap", H100, micro_usd_per_hour=2_000_000)]
+    fleet = [
+        PlannedGpu("dear", H100, micro_usd_per_hour=9_000_000),
+        PlannedGpu("cheap", H100, micro_usd_per_hour=2_000_000),
+    ]
     found = plan(fleet, [Demand("one", 2, "1g.10gb")])
     assert [one.card.name for one in found.cards if one.serves] == ["cheap"]
     assert found.micro_usd_per_hour == 2_000_000
@@ -250,7 +253,7 @@ def test_the_same_fleet_and_demands_give_the_same_plan() -> None:
 # ---- from plan to cards ----
 
 
-def carry_out(one: Change, card_: Card, rng: random.Random) -> Layout:
+def carry_out(one: Change, card_: PlannedGpu, rng: random.Random) -> Layout:
     """Work through a card's change; after each step everything but the journal is forgotten, and instances that are
     to go may come into use."""
     journal, there, busy = Journal(card_.name, one.before, one.after), list(one.before), set(card_.busy)

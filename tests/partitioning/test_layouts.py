@@ -11,7 +11,7 @@ from mig_brute_force import all_layouts, kinds
 
 from tonnage.errors import InputError
 from tonnage.facts import mig
-from tonnage.partitioning.defrag import Move, defrag
+from tonnage.partitioning.defrag import InstanceMove, defrag
 from tonnage.partitioning.fit import blockers, fits
 from tonnage.partitioning.layouts import (
     Kind,
@@ -119,7 +119,7 @@ def test_moves_of_a_defrag_can_be_made_in_their_order() -> None:
     assert min(seen.values()) > 3
 
 
-def can_be_made(running: Layout, moves: Iterable[Move]) -> bool:
+def can_be_made(running: Layout, moves: Iterable[InstanceMove]) -> bool:
     there = set(running)
     for move in moves:
         there = there - {move.before} | {move.after}

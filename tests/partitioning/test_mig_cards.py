@@ -8,13 +8,13 @@ from tonnage.errors import InputError
 from tonnage.facts import mig, mig_devices
 from tonnage.partitioning import documents, mig_cards, mig_parted
 from tonnage.partitioning.layouts import card, feasible, kind_of, mask_of, place, profile_names
-from tonnage.partitioning.mig_cards import Outcome, canonical, known_configs, outcomes, spec_of, why_not
+from tonnage.partitioning.mig_cards import ConfigResult, canonical, known_configs, outcomes, spec_of, why_not
 from tonnage.partitioning.mig_parted import Entry, Spec
 
 KNOWN = known_configs()
 
 
-def one(counts: dict[str, int], device_filter: str | list[str] = "", gpu: str = "") -> Outcome:
+def one(counts: dict[str, int], device_filter: str | list[str] = "", gpu: str = "") -> ConfigResult:
     spec = Spec({"wanted": (Entry("all", True, device_filter, counts),)})
     [found] = outcomes(spec, gpu)
     return found

@@ -9,17 +9,17 @@ import pytest
 from builders import fleet, pod
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, mig
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.devices import OPEN, How, replica
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import REPLICAS_LABEL, STRATEGY_LABEL, offered
 from tonnage.fleet.state import Conflict, NodeSpec
 from tonnage.objects import core, load
 from tonnage.partitioning.configurations import read
-from tonnage.partitioning.labels import Card, predict
+from tonnage.partitioning.labels import NodeGpu, predict
 from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.node_cuts import (
-    MIG_CONFIG,
     MIG_STATE,
     MIG_STRATEGY,
     OWN,
@@ -314,6 +314,6 @@ def test_devices_give_what_the_device_plugin_offers_for_every_card_and_configura
                 for cut in made.cuts
             ]
             names = {one.resource.removeprefix("nvidia.com/mig-"): one.name for one in mig.profiles(gpu, plain=False)}
-            cards = [Card(gpu, tuple(names[one] for one in held)) for held in profiles]
+            cards = [NodeGpu(gpu, tuple(names[one] for one in held)) for held in profiles]
             assert predict(cards, strategy).resources == made.offers
     assert seen > 30

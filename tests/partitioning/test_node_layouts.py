@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.devices import OPEN
 from tonnage.fleet.geometry import geometry
 from tonnage.partitioning.documents import read
 from tonnage.partitioning.mig_parted import Entry, Spec, parse, render
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE
+from tonnage.partitioning.node_cuts import MIG_STATE
 from tonnage.partitioning.node_layouts import (
     Order,
     Phase,

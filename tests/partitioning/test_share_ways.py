@@ -12,14 +12,14 @@ from deep_seeds import examples
 from tonnage.errors import InputError, Where
 from tonnage.facts import prices
 from tonnage.partitioning import layouts
-from tonnage.partitioning.share import Question, Way, Workload, able_to, question, reasons, recommended
+from tonnage.partitioning.share import Question, SharingWorkload, Way, able_to, question, reasons, recommended
 from tonnage.partitioning.share_ways import WAYS
 
-SOURCES = Workload("w", 10 * 1024, 0.25, count=8)
+SOURCES = SharingWorkload("w", 10 * 1024, 0.25, count=8)
 """Eight processes, each on an A100 of its own that it uses for a quarter."""
 
 
-def ask(*workloads: Workload, gpu: str = "a100-80", **options: bool | float) -> Question:
+def ask(*workloads: SharingWorkload, gpu: str = "a100-80", **options: bool | float) -> Question:
     return question(workloads, gpu, prices.load(), **options)  # type: ignore[arg-type]
 
 
@@ -46,17 +46,17 @@ def test_time_slicing_four_quarters_loses_what_switching_costs() -> None:
 
 def test_mig_gives_the_smallest_profile_that_keeps_the_throughput_not_only_the_memory() -> None:
     assert ways(ask(SOURCES))["mig"].cards[0].got[0].piece == "2g.20gb"  # a 1g has 14 of 108 SMs: 13%, not 25%
-    light = Workload("w", 9 * 1024, 0.1, count=8)
+    light = SharingWorkload("w", 9 * 1024, 0.1, count=8)
     assert ways(ask(light))["mig"].cards[0].got[0].piece == "1g.10gb"
 
 
 def test_memory_decides_how_many_share_a_card() -> None:
-    large = ways(ask(Workload("w", 30_000, 0.25, count=8)))
+    large = ways(ask(SharingWorkload("w", 30_000, 0.25, count=8)))
     assert (large["time-slicing"].gpus, large["mps"].gpus) == (4, 4)
 
 
 def test_a_latency_need_rules_out_leases_first() -> None:
-    found = ways(ask(Workload("w", 10 * 1024, 0.25, count=8, latency_s=0.1)))
+    found = ways(ask(SharingWorkload("w", 10 * 1024, 0.25, count=8, latency_s=0.1)))
     assert found["leases"].gpus == 8
     assert found["mps"].gpus == 2
     assert found["mps"].slowest == pytest.approx(4.0)
@@ -88,13 +88,13 @@ def test_the_reasons_say_what_is_claimed_and_what_is_saved() -> None:
 
 
 def test_a_workload_that_fills_its_gpu_shares_with_nobody() -> None:
-    found = ways(ask(Workload("w", 1024, 1.0, count=4)))
+    found = ways(ask(SharingWorkload("w", 1024, 1.0, count=4)))
     assert (found["time-slicing"].gpus, found["leases"].gpus) == (4, 4)
     assert "keeps" in found["mps"].why
 
 
 def test_mps_and_mig_are_refused_on_a_mig_instance() -> None:
-    found = ways(ask(Workload("w", 5 * 1024, 0.2, count=2), gpu="a100-80:3g.40gb"))
+    found = ways(ask(SharingWorkload("w", 5 * 1024, 0.2, count=2), gpu="a100-80:3g.40gb"))
     assert "refused on MIG" in found["mps"].why
     assert "already" in found["mig"].why
     assert found["time-slicing"].gpus == 1
@@ -115,24 +115,24 @@ def test_a_gpu_without_mig_says_so_and_one_without_a_price_is_compared_in_gpus()
 @pytest.mark.parametrize(
     ("one", "key"),
     [
-        (Workload("w", 1024, 0.0), "util"),
-        (Workload("w", 1024, 1.01), "util"),
-        (Workload("w", 0, 0.5), "memory"),
-        (Workload("w", 90_000, 0.5), "memory"),
-        (Workload("w", 1024, 0.5, count=0), "count"),
-        (Workload("w", 1024, 0.5, gpu_s=0.0), "step"),
-        (Workload("w", 1024, 0.5, latency_s=0.0), "latency"),
-        (Workload("w", 1024, 0.5, sms=0.0), "sms"),
-        (Workload("w", 1024, 0.5, bound="cpu"), "bound"),
+        (SharingWorkload("w", 1024, 0.0), "util"),
+        (SharingWorkload("w", 1024, 1.01), "util"),
+        (SharingWorkload("w", 0, 0.5), "memory"),
+        (SharingWorkload("w", 90_000, 0.5), "memory"),
+        (SharingWorkload("w", 1024, 0.5, count=0), "count"),
+        (SharingWorkload("w", 1024, 0.5, gpu_s=0.0), "step"),
+        (SharingWorkload("w", 1024, 0.5, latency_s=0.0), "latency"),
+        (SharingWorkload("w", 1024, 0.5, sms=0.0), "sms"),
+        (SharingWorkload("w", 1024, 0.5, bound="cpu"), "bound"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_file_line_and_field(one: Workload, key: str) -> None:
+def test_what_makes_no_sense_is_refused_with_file_line_and_field(one: SharingWorkload, key: str) -> None:
     with pytest.raises(InputError, match=rf"^pods\.yaml:3:default/w:{key}: "):
         question([one], "a100-80", prices.load(), places=[Where("pods.yaml", 3, "default/w")])
 
 
 workloads = st.builds(
-    Workload,
+    SharingWorkload,
     st.just("w"),
     st.integers(512, 40_000),
     st.floats(0.02, 1.0),
@@ -146,7 +146,7 @@ workloads = st.builds(
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(workloads, min_size=1, max_size=3))
-def test_every_way_holds_every_process_once_and_gives_it_what_is_asked(of: list[Workload]) -> None:
+def test_every_way_holds_every_process_once_and_gives_it_what_is_asked(of: list[SharingWorkload]) -> None:
     asked = ask(*of)
     for way in ways(asked).values():
         if way.why:

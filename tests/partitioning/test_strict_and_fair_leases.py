@@ -14,7 +14,7 @@ from tonnage.partitioning.leases import (
     GRANULARITY,
     IDLE,
     LEASE_S,
-    Claim,
+    SharingProcess,
     fair,
     plan,
     strict,
@@ -22,7 +22,7 @@ from tonnage.partitioning.leases import (
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> list[Claim]:
+def claims(draw: st.DrawFn) -> list[SharingProcess]:
     """Processes whose shares are promised at once, some of them strict, some idle for part of the time."""
     left, found = 1.0, []
     for _ in range(draw(st.integers(1, 12))):
@@ -31,7 +31,7 @@ def claims(draw: st.DrawFn) -> list[Claim]:
         share = draw(st.floats(GRANULARITY, left))
         left -= share
         limit = draw(st.sampled_from([share, 1.0, min(1.0, 1.5 * share)]))
-        found.append(Claim(share, limit, draw(st.sampled_from([0.0, 0.3, 1.0]))))
+        found.append(SharingProcess(share, limit, draw(st.sampled_from([0.0, 0.3, 1.0]))))
     return found
 
 
@@ -67,11 +67,11 @@ def test_fair_processes_share_what_is_left_in_proportion_to_their_shares() -> No
 
 
 def test_a_limit_holds_and_what_it_leaves_goes_to_the_others() -> None:
-    assert plan([Claim(0.2, 0.3), fair(0.2)]).counts == (6, 14)
+    assert plan([SharingProcess(0.2, 0.3), fair(0.2)]).counts == (6, 14)
 
 
 @given(claims())
-def test_every_process_has_its_ideal_to_within_one_lease(of: list[Claim]) -> None:
+def test_every_process_has_its_ideal_to_within_one_lease(of: list[SharingProcess]) -> None:
     made = plan(of)
     for i, one in enumerate(of):
         assert abs(made.counts[i] - made.ideal[i] * len(made.holders)) < 1
@@ -82,7 +82,7 @@ def test_every_process_has_its_ideal_to_within_one_lease(of: list[Claim]) -> Non
 
 
 @given(claims())
-def test_nothing_is_left_idle_while_a_process_could_have_it(of: list[Claim]) -> None:
+def test_nothing_is_left_idle_while_a_process_could_have_it(of: list[SharingProcess]) -> None:
     made = plan(of)
     free = made.holders.count(IDLE)
     able = [i for i, one in enumerate(of) if one.wants and min(one.limit, one.wants) * 20 >= made.counts[i] + 1]
@@ -90,7 +90,7 @@ def test_nothing_is_left_idle_while_a_process_could_have_it(of: list[Claim]) -> 
 
 
 @given(claims())
-def test_at_every_lease_a_process_is_within_one_of_its_part_so_far(of: list[Claim]) -> None:
+def test_at_every_lease_a_process_is_within_one_of_its_part_so_far(of: list[SharingProcess]) -> None:
     made = plan(of)
     for i, leases in enumerate(made.counts):
         for upto in range(len(made.holders) + 1):
@@ -115,7 +115,7 @@ def test_a_short_step_at_the_worst_moment_waits_for_a_lease() -> None:
 
 
 @given(claims(), st.floats(0.001, 20.0))
-def test_the_worst_latency_is_that_of_dealing_out_the_plan_by_hand(of: list[Claim], work: float) -> None:
+def test_the_worst_latency_is_that_of_dealing_out_the_plan_by_hand(of: list[SharingProcess], work: float) -> None:
     made = plan(of)
     for i, leases in enumerate(made.counts):
         if leases:
@@ -147,7 +147,7 @@ def test_switches_and_kernels_that_run_on_cost_the_next_holder() -> None:
 
 
 @given(claims(), st.floats(0.0, 0.12), st.floats(0.0, 0.12), st.floats(0.0, 0.01))
-def test_the_gpu_is_never_given_away_twice(of: list[Claim], one: float, two: float, switch_s: float) -> None:
+def test_the_gpu_is_never_given_away_twice(of: list[SharingProcess], one: float, two: float, switch_s: float) -> None:
     kernels = [one if i % 2 else two for i in range(len(of))]
     got = run(plan(of), kernels_s=kernels, switch_s=switch_s, plans=3)
     assert sum(map(sum, got.by_plan)) + got.switching_s <= 3 * 5.0 + max(kernels) + 1e-6
@@ -159,7 +159,7 @@ def test_the_gpu_is_never_given_away_twice(of: list[Claim], one: float, two: flo
         ([strict(0.0)], {}, "share"),
         ([strict(1.1)], {}, "share"),
         ([strict(0.04)], {}, r"0.05 <= share"),
-        ([Claim(0.5, 0.4)], {}, "limit"),
+        ([SharingProcess(0.5, 0.4)], {}, "limit"),
         ([fair(0.5, wants=-0.1)], {}, "wants"),
         ([fair(0.6), fair(0.6)], {}, "more than the GPU"),
         ([fair(0.5)], {"granularity": 0.3}, "does not divide"),
@@ -167,7 +167,7 @@ def test_the_gpu_is_never_given_away_twice(of: list[Claim], one: float, two: flo
         ([fair(0.5)], {"lease_s": 0.0}, "lease"),
     ],
 )
-def test_what_cannot_be_promised_is_refused(of: list[Claim], options: dict[str, float], message: str) -> None:
+def test_what_cannot_be_promised_is_refused(of: list[SharingProcess], options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(of, **options)
 

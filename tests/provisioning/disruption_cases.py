@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from planning_cases import HOSTNAME, RESERVATION, STORAGE, ZONES, Case, Json, _Draw, _known_types, karpenters, ours
 
+from tonnage.facts.labels import EC2_NODE_CLASS
 from tonnage.kube.clock import parse, rfc3339
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
@@ -140,7 +141,7 @@ class _DrawDisruption(_Draw):
             **one.labels(zone, kind),
             **pool["spec"]["template"]["metadata"]["labels"],
             labels.NODE_POOL: pool["metadata"]["name"],
-            labels.NODE_CLASS: "default",
+            EC2_NODE_CLASS: "default",
         }
         there = self.some(0.93)
         startup = list(pool["spec"]["template"]["spec"].get("startupTaints", []))

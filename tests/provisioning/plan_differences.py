@@ -16,11 +16,12 @@ from typing import Any
 from planning_cases import Case, Json, karpenters, ours
 
 from tonnage.decisions import Ref
+from tonnage.facts.labels import EC2_NODE_CLASS
 from tonnage.provisioning import labels
 from tonnage.provisioning.karpenter import Packing, pack
 from tonnage.provisioning.requirements import Requirement, Requirements
 
-UNSAID = frozenset({labels.REGISTERED, labels.INITIALIZED, labels.NODE_CLASS})
+UNSAID = frozenset({labels.REGISTERED, labels.INITIALIZED, EC2_NODE_CLASS})
 """Labels that are on every node of a NodePool."""
 
 

@@ -13,6 +13,7 @@ from provisioning_builders import GPU, catalogue
 
 from tonnage.decisions import Ref
 from tonnage.facts import instances
+from tonnage.facts.labels import EC2_NODE_CLASS
 from tonnage.objects import core, karpenter, quantity
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NODES, Catalogue
@@ -366,7 +367,7 @@ class _Draw:
             **one.labels(zone, rng.choice(["spot", "on-demand"])),
             **pool["spec"]["template"]["metadata"]["labels"],
             labels.NODE_POOL: pool["metadata"]["name"],
-            labels.NODE_CLASS: "default",
+            EC2_NODE_CLASS: "default",
         }
         taints = list(pool["spec"]["template"]["spec"].get("taints", []))
         startup = list(pool["spec"]["template"]["spec"].get("startupTaints", []))

@@ -11,7 +11,7 @@ from tonnage.errors import InputError
 from tonnage.objects import load
 from tonnage.objects.eksctl import ClusterConfig
 from tonnage.provisioning.cluster_autoscaler import flags
-from tonnage.provisioning.cluster_autoscaler.options import Options
+from tonnage.provisioning.cluster_autoscaler.options import AutoscalingOptions
 from tonnage.provisioning.eksctl_groups import node_groups
 from tonnage.units import GIB, MIB, NS_PER_S
 
@@ -40,7 +40,9 @@ data:
 """
 
 
-def options(tmp_path: Path, command: str = "[]", args: str = "[]", image: str = IMAGE, more: str = "") -> Options:
+def options(
+    tmp_path: Path, command: str = "[]", args: str = "[]", image: str = IMAGE, more: str = ""
+) -> AutoscalingOptions:
     file = tmp_path / "a.yaml"
     file.write_text(DEPLOYMENT.format(image=image, command=command, args=args) + more)
     return flags.read(load.read([file]).objects)
@@ -53,7 +55,7 @@ def test_flags_of_command_and_args_are_read_with_and_without_equals(tmp_path: Pa
         "[--scale-down-unneeded-time, 5m, --skip-nodes-with-local-storage=false, --balance-similar-node-groups,"
         " --scale-down-utilization-threshold=0.65, --max-nodes-total=50, --max-graceful-termination-sec=60]",
     )
-    assert found == Options(
+    assert found == AutoscalingOptions(
         expanders=("least-nodes", "least-waste"),
         unneeded_ns=300 * NS_PER_S,
         skip_nodes_with_local_storage=False,
@@ -68,7 +70,7 @@ def test_the_program_is_known_by_its_image_or_its_command_and_no_other_is_read(t
     args = "[--expander=random]"
     assert options(tmp_path, "[/cluster-autoscaler]", args, "mirror.example/ca:1").expanders == ("random",)
     assert options(tmp_path, "[]", args).expanders == ("random",)
-    assert options(tmp_path, "[/app]", args, "example/app:1") == Options()
+    assert options(tmp_path, "[/app]", args, "example/app:1") == AutoscalingOptions()
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tonnage.objects.karpenter import NodePool
 from tonnage.provisioning.candidates import MovablePod, RunningNode
 from tonnage.provisioning.catalogue import OfferingKey
 from tonnage.provisioning.cluster_autoscaler import expanders
-from tonnage.provisioning.cluster_autoscaler.expanders import Option
-from tonnage.provisioning.cluster_autoscaler.options import Options
+from tonnage.provisioning.cluster_autoscaler.expanders import ExpansionOption
+from tonnage.provisioning.cluster_autoscaler.options import AutoscalingOptions
 from tonnage.provisioning.cluster_autoscaler.scale_down import (
     Unneeded,
     deletions,
@@ -62,12 +62,12 @@ def groups(*given: NodeGroup, counted: Mapping[str, int] | None = None) -> list[
 def planned(
     waiting: list[PendingPod],
     *given: NodeGroup,
-    options: Options | None = None,
+    options: AutoscalingOptions | None = None,
     nodes: list[ExistingNode] | None = None,
     settings: PlanSettings | None = None,
     loops: int | None = None,
 ) -> Plan:
-    return plan(waiting, nodes or [], groups(*given), MARKET, settings, options or Options(), loops=loops)
+    return plan(waiting, nodes or [], groups(*given), MARKET, settings, options or AutoscalingOptions(), loops=loops)
 
 
 def launched(found: Plan) -> list[tuple[str, int]]:
@@ -115,10 +115,10 @@ def test_least_waste_counts_cpu_and_memory_and_neither_gpus_nor_prices() -> None
     ],
 )
 def test_each_expander_has_its_own_best(names: tuple[str, ...], best: str) -> None:
-    def option(name: str, nodes: int, count: int, cpu: int, price: int) -> Option:
+    def option(name: str, nodes: int, count: int, cpu: int, price: int) -> ExpansionOption:
         refs = tuple(ref.ref for ref in pods(count, shape()))
         capacity = {"cpu": 4000, "memory": 16 * GIB}
-        return Option(name, nodes, refs, capacity, {"cpu": cpu, "memory": 8 * GIB}, price)
+        return ExpansionOption(name, nodes, refs, capacity, {"cpu": cpu, "memory": 8 * GIB}, price)
 
     options = [
         option("tight", 3, 5, 11_000, 500_000),
@@ -126,13 +126,13 @@ def test_each_expander_has_its_own_best(names: tuple[str, ...], best: str) -> No
         option("few", 2, 5, 4_000, 500_000),
         option("cheap", 3, 5, 6_000, 50_000),
     ]
-    settings = Options(expanders=names, priorities=((50, ("^fe",)), (10, (".*",))))
+    settings = AutoscalingOptions(expanders=names, priorities=((50, ("^fe",)), (10, (".*",))))
     assert expanders.best(options, settings, 3).group == best
 
 
 def test_the_price_expander_weighs_prices_against_what_pods_are_worth() -> None:
     capacity = {"cpu": 4000, "memory": 16 * GIB}
-    one = Option("m", 1, (), capacity, {"cpu": 2000, "memory": 4 * GIB}, 192_000)
+    one = ExpansionOption("m", 1, (), capacity, {"cpu": 2000, "memory": 4 * GIB}, 192_000)
     steady = 0.5 * 33_174 + 500 / 1024 * 4_446
     ratio = (192_000 + steady) / (2 * 33_174 + 4 * 4_446 + steady)
     assert expanders.score(one, 10) == pytest.approx(ratio)  # four CPUs suit a cluster of 7 to 20 nodes
@@ -141,7 +141,7 @@ def test_the_price_expander_weighs_prices_against_what_pods_are_worth() -> None:
 
 
 def test_groups_that_no_priority_names_are_used_only_where_none_is() -> None:
-    options = Options(expanders=("priority",), priorities=((10, ("spot",)),))
+    options = AutoscalingOptions(expanders=("priority",), priorities=((10, ("spot",)),))
     wanted = pods(1, shape(1, 1))
     assert launched(planned(wanted, group("a", "m5.xlarge"), group("spot-b", "m5.xlarge"), options=options)) == [
         ("spot-b", 1)
@@ -155,7 +155,7 @@ def test_equal_options_are_drawn_alike_each_time_and_not_always_the_same() -> No
 
     def drawn(first: int) -> str:
         found = planned(
-            wanted, *given, options=Options(expanders=("random",)), settings=PlanSettings(first_claim=first)
+            wanted, *given, options=AutoscalingOptions(expanders=("random",)), settings=PlanSettings(first_claim=first)
         )
         return found.launches[0].node_pool
 
@@ -195,7 +195,7 @@ def test_a_group_grows_to_its_maximum_and_the_cluster_to_its_own() -> None:
     small = planned(wanted, group("m", "m5.xlarge", maximum=2))
     assert launched(small) == [("m", 1), ("m", 1)] and len(small.waits) == 3
     assert small.waits[0].reason.alternatives[0].why == "is at its maximum of 2"
-    total = planned(wanted, group("m", "m5.xlarge"), options=Options(max_nodes_total=3))
+    total = planned(wanted, group("m", "m5.xlarge"), options=AutoscalingOptions(max_nodes_total=3))
     assert len(total.launches) == 3 and len(total.waits) == 2
     assert "--max-nodes-total" in total.waits[0].reason.alternatives[0].why
 
@@ -205,10 +205,10 @@ def test_groups_that_are_alike_but_for_their_zone_share_machines_where_they_are_
     two = group("b", "m5.xlarge", zones=("us-east-1b",), labels={"eks.amazonaws.com/nodegroup": "b"}, maximum=2)
     other = group("c", "m5.xlarge", labels={"team": "x"})
     wanted = pods(6, shape(3, 3))
-    first = Options(balance_similar_node_groups=True, expanders=("priority",), priorities=((10, ("^a$",)),))
+    first = AutoscalingOptions(balance_similar_node_groups=True, expanders=("priority",), priorities=((10, ("^a$",)),))
     found = planned(wanted, one, two, other, options=first)
     assert sorted(one.node_pool for one in found.launches) == ["a"] * 4 + ["b"] * 2
-    alone = planned(wanted, one, two, options=Options(expanders=("most-pods",)))
+    alone = planned(wanted, one, two, options=AutoscalingOptions(expanders=("most-pods",)))
     assert [one.node_pool for one in alone.launches] == ["a"] * 6
 
 
@@ -283,10 +283,10 @@ def movable(name: str, cpu: float = 1, gpus: int = 0, **other: Any) -> MovablePo
 
 
 def scan(
-    *nodes: RunningNode, options: Options | None = None, minimum: int = 0
+    *nodes: RunningNode, options: AutoscalingOptions | None = None, minimum: int = 0
 ) -> tuple[list[Unneeded], dict[str, str]]:
     pools = groups(group("m", "m5.xlarge", desired=len(nodes), minimum=minimum))
-    found, kept = unneeded(nodes, pools, MARKET, 0, None, options or Options())
+    found, kept = unneeded(nodes, pools, MARKET, 0, None, options or AutoscalingOptions())
     return found, {one.node.name: one.why for one in kept}
 
 
@@ -340,7 +340,7 @@ def test_what_keeps_a_node_with_a_pod(pod: dict[str, Any], why: str) -> None:
 
 
 def test_flags_let_pods_go_that_otherwise_keep_their_node() -> None:
-    lenient = Options(
+    lenient = AutoscalingOptions(
         skip_nodes_with_system_pods=False,
         skip_nodes_with_local_storage=False,
         skip_nodes_with_custom_controller_pods=False,
@@ -384,10 +384,10 @@ def test_annotated_nodes_stay() -> None:
 
 
 def gone(
-    nodes: list[RunningNode], since: int, now: int, *, options: Options | None = None, **more: Any
+    nodes: list[RunningNode], since: int, now: int, *, options: AutoscalingOptions | None = None, **more: Any
 ) -> tuple[list[str], list[str]]:
     pools = groups(group("m", "m5.xlarge", desired=len(nodes), minimum=more.pop("minimum", 0)))
-    options = options or Options()
+    options = options or AutoscalingOptions()
     found, _ = unneeded(nodes, pools, MARKET, now, None, options)
     go = deletions(found, {one.ref.name: since for one in nodes}, now, nodes, pools, options, **more)
     return [one.node.name for one in go.empty], [one.node.name for one in go.drained]
@@ -403,12 +403,12 @@ def test_nodes_go_once_they_were_unneeded_for_ten_minutes_those_that_are_not_rea
 def test_empty_nodes_go_ten_at_once_others_one_at_a_time_and_none_below_the_minimum() -> None:
     empty = [running(f"e{number:02d}") for number in range(12)]
     assert len(gone(empty, 0, 10 * MINUTE)[0]) == 10
-    assert len(gone(empty, 0, 10 * MINUTE, options=Options(max_empty_bulk_delete=3))[0]) == 3
+    assert len(gone(empty, 0, 10 * MINUTE, options=AutoscalingOptions(max_empty_bulk_delete=3))[0]) == 3
     assert len(gone(empty, 0, 10 * MINUTE, minimum=9)[0]) == 3
     held = [running(name, movable(f"p{name}", 0.5)) for name in "abcd"]
     assert gone(held, 0, 10 * MINUTE) == ([], ["a"])
     assert gone(held, 0, 10 * MINUTE, draining=1) == ([], [])
-    assert gone(held, 0, 10 * MINUTE, options=Options(max_drain_parallelism=3)) == ([], ["a", "b", "c"])
+    assert gone(held, 0, 10 * MINUTE, options=AutoscalingOptions(max_drain_parallelism=3)) == ([], ["a", "b", "c"])
 
 
 def test_spread_and_taints_keep_pods_from_finding_room() -> None:

@@ -11,17 +11,17 @@ import pytest
 from deep_seeds import deep
 from tonnage.provisioning.optimal import knapsack
 from tonnage.provisioning.optimal.knapsack import Item
-from tonnage.provisioning.optimal.program import Bin, Column, Effort, Program
+from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program
 from tonnage.provisioning.optimal.solve import Solution, solve
 
 LITTLE = Effort(steps=50, rounds=2, columns=3, nodes=0)
 
 
-def patterns(program: Program, at: int) -> Iterator[Column]:
+def patterns(program: Program, at: int) -> Iterator[NodePattern]:
     """Every pattern that fits on a node of this kind."""
     of = program.bins[at]
     ranges = [range(n + 1) if c in of.admits else range(1) for c, n in enumerate(program.demand)]
-    return (one for counts in itertools.product(*ranges) if program.fits(one := Column(at, counts)))
+    return (one for counts in itertools.product(*ranges) if program.fits(one := NodePattern(at, counts)))
 
 
 def cheapest(program: Program) -> float:
@@ -131,9 +131,9 @@ def test_moving_pods_costs_their_fare_and_nodes_that_hold_pods_may_stay() -> Non
 
 def test_a_start_is_kept_where_the_effort_finds_nothing_better() -> None:
     program = Program((3,), ((2,),), (Bin(5.0, (6,), (0,)), Bin(2.0, (2,), (0,))))
-    start = [(Column(0, (3,)), 1)]
+    start = [(NodePattern(0, (3,)), 1)]
     assert solve(program, start, LITTLE).cost == pytest.approx(5.0)
-    assert solve(program, [(Column(1, (1,)), 3)], LITTLE).cost == pytest.approx(5.0)
+    assert solve(program, [(NodePattern(1, (1,)), 3)], LITTLE).cost == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("seed", [*range(20), *deep(range(20, 400))])

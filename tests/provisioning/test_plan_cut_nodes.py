@@ -13,13 +13,14 @@ from test_plan_device_shares import ALL_TYPES, CAPACITY, TYPE, groups_of, pendin
 from builders import apply, decide, fleet, pod
 from tonnage.decisions import Finding, Launch, Wait
 from tonnage.facts import instances
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import NodeSpec, PodSpec
 from tonnage.objects import core, karpenter, load
 from tonnage.partitioning.configurations import read
 from tonnage.partitioning.mig_cards import known_configs
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, OWN, PLUGIN_CONFIG, Configurations, cut_node
+from tonnage.partitioning.node_cuts import MIG_STRATEGY, OWN, PLUGIN_CONFIG, Configurations, cut_node
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.provisioning.devices import machine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tonnage.decisions import Ref, Scale
-from tonnage.scaling.behavior import Behavior, Policy, PolicyKind, Rules, Select
+from tonnage.scaling.behavior import Behavior, PolicyKind, Rules, ScalingPolicy, Select
 from tonnage.scaling.hpa import HpaSpec, HpaState, Metric, recommend
-from tonnage.scaling.replicas import PodReading, PodState, Reading, TargetKind, to_milli
+from tonnage.scaling.replicas import MetricReading, PodReading, PodState, TargetKind, to_milli
 from tonnage.units import NS_PER_S
 
 TARGET = Ref("Deployment", "model-a-serving", "inference")
@@ -29,7 +29,7 @@ def spec(*metrics: Metric, low: int = 1, high: int = 10, behavior: Behavior | No
 
 
 def rules(*policies: tuple[str, int, int], window_s: int = 0, select: str = "Max") -> Rules:
-    made = tuple(Policy(PolicyKind(kind), value, period * NS_PER_S) for kind, value, period in policies)
+    made = tuple(ScalingPolicy(PolicyKind(kind), value, period * NS_PER_S) for kind, value, period in policies)
     return Rules(window_s * NS_PER_S, made, Select(select))
 
 
@@ -37,8 +37,8 @@ def pod(name: str, value: float | None, *, request: float = 1.0, state: PodState
     return PodReading(name, None if value is None else to_milli(value), to_milli(request), state)
 
 
-def pods(*values: float | None) -> Reading:
-    return Reading(pods=tuple(pod(f"pod-{i}", value) for i, value in enumerate(values)))
+def pods(*values: float | None) -> MetricReading:
+    return MetricReading(pods=tuple(pod(f"pod-{i}", value) for i, value in enumerate(values)))
 
 
 class Loop:
@@ -47,7 +47,7 @@ class Loop:
     def __init__(self, hpa: HpaSpec, replicas: int) -> None:
         self.hpa, self.replicas, self.state, self.now_s = hpa, replicas, HpaState(), 1_000
 
-    def tick(self, *readings: Reading | float | None, after_s: int = 15) -> int:
+    def tick(self, *readings: MetricReading | float | None, after_s: int = 15) -> int:
         self.now_s += after_s
         decision = self.evaluate(*readings)
         if decision is not None:
@@ -55,8 +55,11 @@ class Loop:
             self.replicas = decision.replicas
         return self.replicas
 
-    def evaluate(self, *readings: Reading | float | None) -> Scale | None:
-        made = [r if isinstance(r, Reading) else Reading() if r is None else Reading.of(r) for r in readings]
+    def evaluate(self, *readings: MetricReading | float | None) -> Scale | None:
+        made = [
+            r if isinstance(r, MetricReading) else MetricReading() if r is None else MetricReading.of(r)
+            for r in readings
+        ]
         decision, self.state = recommend(
             self.hpa,
             self.state,

@@ -117,7 +117,7 @@ class Loop:
                     self.received[one.workload] += per_s * TICK_S
                 count = None if per_s is None else self.received[one.workload]
                 cold = tuple(round(s * NS_PER_S) for s in cold_starts_s)
-                readings[one.workload] = slo.Reading(count, held, cold)
+                readings[one.workload] = slo.TrafficReading(count, held, cold)
             snapshot = self.cluster.snapshot(self.now_s)
             decisions, self.memory = slo.decide(snapshot, self.targets, readings, self.memory, self.seats)
         return {f"{d.target.namespace}/{d.target.name}": d for d in decisions}

@@ -10,7 +10,7 @@ from scaling_builders import cpu, external, pods, rules, spec
 from tonnage.scaling.behavior import Behavior, ScaleEvent, scaled
 from tonnage.scaling.hpa import HpaSpec, HpaState, recommend
 from tonnage.scaling.releases import KUBERNETES_1_36, KUBERNETES_1_37, Release
-from tonnage.scaling.replicas import Reading, TargetKind, Tolerance
+from tonnage.scaling.replicas import MetricReading, TargetKind, Tolerance
 from tonnage.units import NS_PER_S
 
 AT_ONCE = Behavior(down=rules(("Percent", 100, 15)), explicit=True)
@@ -21,7 +21,7 @@ def told(state: HpaState) -> dict[str, tuple[bool, str]]:
 
 
 def once(hpa: HpaSpec, state: HpaState, value: float | None, replicas: int, release: Release = KUBERNETES_1_37):
-    reading = Reading(error="nobody serves it") if value is None else Reading.of(value)
+    reading = MetricReading(error="nobody serves it") if value is None else MetricReading.of(value)
     return recommend(
         hpa,
         state,
@@ -100,15 +100,17 @@ def test_after_the_minimum_was_raised_from_zero_the_workload_gets_it() -> None:
 def test_a_release_without_configurable_tolerance_takes_its_own() -> None:
     hpa = spec(external(10), behavior=Behavior(tolerance=Tolerance(up=0.0, down=0.0), explicit=True))
     ask = {"current_replicas": 4, "ready_replicas": 4, "now_ns": NS_PER_S}
-    decision, _ = recommend(hpa, HpaState(), [Reading.of(43)], **ask)
+    decision, _ = recommend(hpa, HpaState(), [MetricReading.of(43)], **ask)
     assert decision is not None and decision.replicas == 5
     older = Release("1.34", configurable_tolerance=False)
-    assert recommend(hpa, HpaState(), [Reading.of(43)], **ask, release=older)[0] is None
+    assert recommend(hpa, HpaState(), [MetricReading.of(43)], **ask, release=older)[0] is None
 
 
 def test_of_metrics_that_ask_for_nothing_the_last_is_named() -> None:
     hpa = spec(external(10, name="a"), external(10, name="b"), low=0, behavior=AT_ONCE)
-    _, state = recommend(hpa, HpaState(), [Reading.of(0)] * 2, current_replicas=1, ready_replicas=1, now_ns=NS_PER_S)
+    _, state = recommend(
+        hpa, HpaState(), [MetricReading.of(0)] * 2, current_replicas=1, ready_replicas=1, now_ns=NS_PER_S
+    )
     active = state.condition("ScalingActive")
     assert active is not None and active.message.endswith("from External metric b")
 
@@ -117,7 +119,7 @@ def test_a_value_target_without_pods_is_no_reason_to_scale() -> None:
     decision, state = recommend(
         spec(external(10, TargetKind.VALUE)),
         HpaState(),
-        [Reading.of(100)],
+        [MetricReading.of(100)],
         current_replicas=4,
         ready_replicas=0,
         status_replicas=0,

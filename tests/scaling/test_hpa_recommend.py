@@ -7,7 +7,7 @@ from tonnage.decisions import Ref
 from tonnage.scaling import hpa
 from tonnage.scaling.behavior import Behavior
 from tonnage.scaling.hpa import HpaState, recommend
-from tonnage.scaling.replicas import Reading, TargetKind
+from tonnage.scaling.replicas import MetricReading, TargetKind
 from tonnage.units import NS_PER_S
 
 
@@ -44,7 +44,7 @@ def test_a_metric_that_nobody_serves_leaves_only_the_bounds_acting() -> None:
     assert Loop(hpa, 1).tick(None) == 2
     assert Loop(hpa, 14).tick(None) == 10
     loop = Loop(hpa, 5)
-    loop.tick(Reading(error="no matching metrics found for gpu_utilization"))
+    loop.tick(MetricReading(error="no matching metrics found for gpu_utilization"))
     assert active(loop.state) == (False, "FailedGetExternalMetric")
     assert "no matching metrics found" in loop.state.reason.verdict
 
@@ -58,7 +58,7 @@ def test_two_hpas_on_the_same_pods_both_stop() -> None:
     decision, state = recommend(
         spec(external(10)),
         HpaState(),
-        [Reading.of(1_000)],
+        [MetricReading.of(1_000)],
         current_replicas=2,
         ready_replicas=2,
         now_ns=NS_PER_S,
@@ -73,7 +73,7 @@ def test_an_ambiguous_hpa_still_obeys_its_bounds() -> None:
     decision, _ = recommend(
         spec(external(10), low=2),
         HpaState(),
-        [Reading.of(1_000)],
+        [MetricReading.of(1_000)],
         current_replicas=1,
         ready_replicas=1,
         now_ns=NS_PER_S,
@@ -111,7 +111,7 @@ def test_value_uses_ready_pods_and_average_value_does_not() -> None:
         decision, _ = recommend(
             spec(external(70, kind), low=1, high=10),
             HpaState(),
-            [Reading.of(100)],
+            [MetricReading.of(100)],
             current_replicas=2,
             ready_replicas=2,
             now_ns=NS_PER_S,
@@ -143,7 +143,7 @@ def test_within_tolerance_an_external_metric_asks_for_the_pods_that_there_are(
     scale, state = hpa.recommend(
         object_,
         hpa.HpaState(),
-        [Reading(milli=value * 1000)],
+        [MetricReading(milli=value * 1000)],
         current_replicas=spec,
         ready_replicas=pods,
         status_replicas=pods,

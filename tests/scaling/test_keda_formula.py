@@ -29,7 +29,7 @@ from tonnage.scaling.keda import (
     serve,
 )
 from tonnage.scaling.manifests import keda_spec
-from tonnage.scaling.replicas import Reading, TargetKind
+from tonnage.scaling.replicas import MetricReading, TargetKind
 from tonnage.units import NS_PER_S
 
 
@@ -111,9 +111,9 @@ def values(*given: float | str) -> list[TriggerValue]:
     return [TriggerValue(), *rest]
 
 
-def served(of: KedaSpec, state: KedaState, *given: float | str, ready: int = 2) -> tuple[Reading, KedaState]:
+def served(of: KedaSpec, state: KedaState, *given: float | str, ready: int = 2) -> tuple[MetricReading, KedaState]:
     readings, state = serve(of, state, values(*given), current_replicas=4, ready_replicas=ready)
-    assert readings[0] == Reading()
+    assert readings[0] == MetricReading()
     return readings[-1], state
 
 
@@ -124,8 +124,8 @@ def test_one_composite_metric_stands_for_the_external_triggers_and_resources_sta
         Metric("Resource", "cpu", TargetKind.UTILIZATION, 60),
         Metric("External", "composite-metric", TargetKind.AVERAGE_VALUE, 5_000),
     )
-    assert served(spec("a + b"), KedaState(), 3.0, 4.5)[0] == Reading(milli=7_500)
-    assert served(spec("a - b"), KedaState(), 3.0, 4.5)[0] == Reading(milli=-1_500)
+    assert served(spec("a + b"), KedaState(), 3.0, 4.5)[0] == MetricReading(milli=7_500)
+    assert served(spec("a - b"), KedaState(), 3.0, 4.5)[0] == MetricReading(milli=-1_500)
 
 
 def test_one_failing_trigger_fails_the_composite_metric() -> None:
@@ -138,9 +138,9 @@ def test_a_fallback_pretends_the_composite_metric() -> None:
     reading, state = served(of, KedaState(), 3.0, "timeout")
     assert reading.error
     reading, state = served(of, state, 3.0, "timeout")
-    assert reading == Reading(milli=30_000)  # target × replicas, whatever a says
+    assert reading == MetricReading(milli=30_000)  # target × replicas, whatever a says
     by_value = spec("a + b", Fallback(0, 6), TargetKind.VALUE)
-    assert served(by_value, KedaState(), 3.0, "timeout", ready=3)[0] == Reading(milli=10_000)
+    assert served(by_value, KedaState(), 3.0, "timeout", ready=3)[0] == MetricReading(milli=10_000)
     assert served(by_value, KedaState(), 3.0, "timeout", ready=0)[0].error
     fraction = replace(of, modifiers=replace(of.modifiers, whole_target=False))  # type: ignore[type-var]
     assert served(fraction, state, 3.0, "timeout")[0].error  # KEDA falls back with a whole target only
@@ -148,8 +148,8 @@ def test_a_fallback_pretends_the_composite_metric() -> None:
 
 def test_by_scaling_modifiers_a_failed_trigger_is_nil_in_the_formula() -> None:
     of = spec("a ?? b", Fallback(0, 6, FallbackBehavior.SCALING_MODIFIERS))
-    assert served(of, KedaState(), "timeout", 4.0)[0] == Reading(milli=4_000)
-    assert served(of, KedaState(), "timeout", "timeout")[0] == Reading(milli=30_000)  # nil: fallback × target
+    assert served(of, KedaState(), "timeout", 4.0)[0] == MetricReading(milli=4_000)
+    assert served(of, KedaState(), "timeout", "timeout")[0] == MetricReading(milli=30_000)  # nil: fallback × target
     needs_both = spec("a + b", Fallback(0, 6, FallbackBehavior.SCALING_MODIFIERS))
     assert "needs a number, not nil" in served(needs_both, KedaState(), "timeout", 4.0)[0].error
 

@@ -33,7 +33,7 @@ from tonnage.scaling.keda import (
     trigger_value,
 )
 from tonnage.scaling.manifests import keda_spec
-from tonnage.scaling.replicas import Reading, TargetKind
+from tonnage.scaling.replicas import MetricReading, TargetKind
 from tonnage.units import NS_PER_S
 
 CRON = """\
@@ -178,7 +178,7 @@ def test_the_metrics_of_a_generated_hpa_stand_by_kind_and_the_answers_with_them(
     ]
     values = [TriggerValue(), TriggerValue(5.0), TriggerValue(), TriggerValue(7.0)]
     readings, _ = serve(spec, KedaState(), values, current_replicas=1, ready_replicas=1)
-    assert readings == (Reading(), Reading(milli=5_000), Reading(milli=7_000), Reading())
+    assert readings == (MetricReading(), MetricReading(milli=5_000), MetricReading(milli=7_000), MetricReading())
 
 
 def test_cached_metrics_are_what_the_last_poll_found() -> None:
@@ -216,8 +216,8 @@ def test_values_that_are_no_amount_become_zero_and_never_a_count() -> None:
 
 
 @pytest.mark.report(402)
-@pytest.mark.parametrize(("ignored", "reading"), [(True, Reading(milli=0)), (False, None)])
-def test_an_empty_answer_is_zero_only_where_nulls_are_ignored(ignored: bool, reading: Reading | None) -> None:
+@pytest.mark.parametrize(("ignored", "reading"), [(True, MetricReading(milli=0)), (False, None)])
+def test_an_empty_answer_is_zero_only_where_nulls_are_ignored(ignored: bool, reading: MetricReading | None) -> None:
     trigger = prometheus(ignore_null_values=ignored)
     value = trigger_value(trigger, Vector())
     [found], _ = serve(keda(trigger), KedaState(), [value], current_replicas=3, ready_replicas=3)
@@ -240,6 +240,6 @@ def test_unpausing_gives_control_back() -> None:
     running = replace(paused, paused=Paused())
     assert generated_hpa(running) is not None
     readings, state = serve(running, state, [TriggerValue(50.0)], current_replicas=3, ready_replicas=3)
-    assert readings == (Reading(milli=50_000),)
+    assert readings == (MetricReading(milli=50_000),)
     decision, _ = poll(running, state, [TriggerValue(0.0)], replicas=3, now_ns=400 * NS_PER_S)
     assert decision is not None and decision.replicas == 0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.scaling.removal import Standing, removal_order
+from tonnage.scaling.removal import RemovalCandidate, removal_order
 
 NOW = 1_000_000.0
 
 
-def pod(uid: str, **changes: Any) -> Standing:
+def pod(uid: str, **changes: Any) -> RemovalCandidate:
     values: dict[str, Any] = {
         "node": "n1",
         "phase": "Running",
@@ -20,10 +20,10 @@ def pod(uid: str, **changes: Any) -> Standing:
         "created": NOW - 2000,
         **changes,
     }
-    return Standing(uid=uid, **values)
+    return RemovalCandidate(uid=uid, **values)
 
 
-CASES: list[tuple[str, Standing, Standing, dict[str, int]]] = [
+CASES: list[tuple[str, RemovalCandidate, RemovalCandidate, dict[str, int]]] = [
     ("without a node before bound", pod("z", node=""), pod("a"), {}),
     ("pending before running", pod("z", phase="Pending"), pod("a"), {}),
     ("pending before unknown", pod("z", phase="Pending"), pod("a", phase="Unknown"), {}),
@@ -51,7 +51,7 @@ CASES: list[tuple[str, Standing, Standing, dict[str, int]]] = [
     ("first", "second", "neighbours"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_the_first_of_two_goes_first_whatever_order_they_come_in(
-    first: Standing, second: Standing, neighbours: dict[str, int]
+    first: RemovalCandidate, second: RemovalCandidate, neighbours: dict[str, int]
 ) -> None:
     assert removal_order([first, second], neighbours, NOW) == [first, second]
     assert removal_order([second, first], neighbours, NOW) == [first, second]

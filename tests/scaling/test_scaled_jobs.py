@@ -8,8 +8,8 @@ from tonnage.scaling.scaled_jobs import (
     Asked,
     Calculation,
     JobScaling,
-    Queue,
     Strategy,
+    TriggerQueue,
     asked,
     is_pending,
     to_create,
@@ -19,13 +19,25 @@ from tonnage.scaling.scaled_jobs import (
 @pytest.mark.parametrize(
     ("calculation", "queues", "expected"),
     [
-        (Calculation.MAX, [Queue(20, 2), Queue(10, 1), Queue(90, 1, active=False)], Asked(True, 20, 10)),
-        (Calculation.MIN, [Queue(20, 2), Queue(9, 1), Queue(1, 1, active=False)], Asked(True, 9, 9)),
-        (Calculation.AVG, [Queue(20, 2), Queue(9, 1)], Asked(True, 15, 10)),  # 14.5 and 9.5, rounded up
-        (Calculation.SUM, [Queue(20, 2), Queue(9, 1)], Asked(True, 29, 19)),
-        (Calculation.SUM, [Queue(90, 1), Queue(90, 1)], Asked(True, 180, 100)),  # no more than maxReplicaCount
-        (Calculation.MAX, [Queue(5, 0)], Asked(True, 5, 0)),
-        (Calculation.MAX, [Queue(20, 1, active=False)], Asked(False, 0, 0)),
+        (
+            Calculation.MAX,
+            [TriggerQueue(20, 2), TriggerQueue(10, 1), TriggerQueue(90, 1, active=False)],
+            Asked(True, 20, 10),
+        ),
+        (
+            Calculation.MIN,
+            [TriggerQueue(20, 2), TriggerQueue(9, 1), TriggerQueue(1, 1, active=False)],
+            Asked(True, 9, 9),
+        ),
+        (Calculation.AVG, [TriggerQueue(20, 2), TriggerQueue(9, 1)], Asked(True, 15, 10)),  # 14.5 and 9.5, rounded up
+        (Calculation.SUM, [TriggerQueue(20, 2), TriggerQueue(9, 1)], Asked(True, 29, 19)),
+        (
+            Calculation.SUM,
+            [TriggerQueue(90, 1), TriggerQueue(90, 1)],
+            Asked(True, 180, 100),
+        ),  # no more than maxReplicaCount
+        (Calculation.MAX, [TriggerQueue(5, 0)], Asked(True, 5, 0)),
+        (Calculation.MAX, [TriggerQueue(20, 1, active=False)], Asked(False, 0, 0)),
         (Calculation.MAX, [], Asked(False, 0, 0)),
     ],
 )
@@ -68,7 +80,7 @@ def test_custom_without_a_share_is_the_default() -> None:
 )
 def test_the_minimum_comes_first_and_is_not_counted_afterwards(running: int, created: int) -> None:
     scaling = JobScaling(min_replicas=3, max_replicas=10)
-    wanted = asked(scaling, [Queue(4, 1)])
+    wanted = asked(scaling, [TriggerQueue(4, 1)])
     assert to_create(scaling, wanted, running=running, pending=0) == created
 
 

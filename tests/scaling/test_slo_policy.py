@@ -150,14 +150,15 @@ def test_data_that_stops_holds_what_there_is() -> None:
     assert loop.tick(None, ticks=TEN_MINUTES) == {}
 
 
-@pytest.mark.parametrize("reading", [slo.Reading(None, 5.0), slo.Reading(5.0, None)])
-def test_half_a_reading_is_none(reading: slo.Reading) -> None:
+@pytest.mark.parametrize("reading", [slo.TrafficReading(None, 5.0), slo.TrafficReading(5.0, None)])
+def test_half_a_reading_is_none(reading: slo.TrafficReading) -> None:
     decisions, memory = slo.decide(_four().snapshot(1), [target()], {A: reading}, {}, Seats())
-    assert decisions == [] and memory == {}
+    assert decisions == [] and (memory[A].counts, memory[A].needs) == ((), ())
+    assert memory[A].reason.verdict.startswith("held: no data")
 
 
 def test_a_workload_that_is_not_there_is_left_alone() -> None:
-    decisions, _ = slo.decide(_four().snapshot(1), [target(B)], {B: slo.Reading(5.0, 5.0)}, {}, Seats())
+    decisions, _ = slo.decide(_four().snapshot(1), [target(B)], {B: slo.TrafficReading(5.0, 5.0)}, {}, Seats())
     assert decisions == []
 
 
@@ -463,7 +464,7 @@ def _sized(reuse: float) -> tuple[float, float]:
 
 @given(found=st.floats(0, 2000), asked=st.floats(0, 1000))
 def test_the_share_found_in_caches_is_rounded_down_and_never_all_of_a_prompt(found: float, asked: float) -> None:
-    planned = slo.at_reuse(target(sized=_sized), slo.Reading(1.0, 1.0, (), asked, found))
+    planned = slo.at_reuse(target(sized=_sized), slo.TrafficReading(1.0, 1.0, (), asked, found))
     assert 0 <= planned.reuse <= 1 - slo.REUSE_STEP
     if asked:
         assert planned.reuse <= found / asked + 1e-6 or found < 1e-6
@@ -474,8 +475,10 @@ def test_the_share_found_in_caches_is_rounded_down_and_never_all_of_a_prompt(fou
 @pytest.mark.parametrize(("asked", "found"), [(None, 5.0), (0.0, 0.0), (10.0, None), (10.0, 0.0)])
 def test_without_a_reading_no_cache_is_counted_on(asked: float | None, found: float | None) -> None:
     one = target(sized=_sized)
-    assert slo.at_reuse(one, slo.Reading(1.0, 1.0, (), asked, found)) == one
-    assert slo.at_reuse(target(), slo.Reading(1.0, 1.0, (), 10.0, 9.0)) == target(), "nor where nobody knows its worth"
+    assert slo.at_reuse(one, slo.TrafficReading(1.0, 1.0, (), asked, found)) == one
+    assert slo.at_reuse(target(), slo.TrafficReading(1.0, 1.0, (), 10.0, 9.0)) == target(), (
+        "nor where nobody knows its worth"
+    )
 
 
 def test_warm_caches_need_fewer_replicas() -> None:
@@ -483,7 +486,7 @@ def test_warm_caches_need_fewer_replicas() -> None:
         cluster, one = _four(), target(sized=_sized)
         memory: dict[str, slo.Memory] = {}
         for tick in range(10):
-            reading = slo.Reading(8.0 * tick * TICK_S, 0.0, (), 100.0, found)
+            reading = slo.TrafficReading(8.0 * tick * TICK_S, 0.0, (), 100.0, found)
             decisions, memory = slo.decide(cluster.snapshot(tick * TICK_S), [one], {A: reading}, memory, Seats())
         return decisions[0].replicas if decisions else 4, dict(decisions[0].reason.evidence).get("reuse")
 

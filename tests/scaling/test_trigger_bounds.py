@@ -12,7 +12,7 @@ from tonnage.errors import InputError
 from tonnage.metrics.promql import Scalar, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.scaling.behavior import Behavior
-from tonnage.scaling.bounds import Bounds, additive, bounds, resolve, several_series
+from tonnage.scaling.bounds import Interval, additive, bounds, resolve, several_series
 from tonnage.scaling.reach import Reach, reach
 from tonnage.scaling.replicas import TargetKind
 from tonnage.units import NS_PER_S
@@ -63,7 +63,7 @@ USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
     ],
 )
 def test_the_values_that_a_query_can_have(query: str, low: float, high: float) -> None:
-    assert bounds(parse(query).root) == Bounds(low, high)
+    assert bounds(parse(query).root) == Interval(low, high)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_no_value_ever_lies_outside_the_bounds_and_one_series_stays_one(query: s
     ],
 )
 def test_the_counts_that_bounded_values_can_lead_to(kind, low, high, target, expected) -> None:
-    assert reach(Bounds(low, high), TargetKind(kind), target, min_replicas=1, max_replicas=10) == expected
+    assert reach(Interval(low, high), TargetKind(kind), target, min_replicas=1, max_replicas=10) == expected
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -182,7 +182,7 @@ def test_the_counts_that_bounded_values_can_lead_to(kind, low, high, target, exp
     st.lists(st.floats(0, 1), min_size=1, max_size=30),
 )
 def test_an_hpa_never_leaves_the_reach_of_its_metric(kind, high, target, low_replicas, shares) -> None:
-    limit = reach(Bounds(0, high), kind, target, min_replicas=low_replicas, max_replicas=12)
+    limit = reach(Interval(0, high), kind, target, min_replicas=low_replicas, max_replicas=12)
     hpa = spec(
         external(target, kind), low=low_replicas, high=12, behavior=Behavior(up=rules(("Pods", 100, 15)), explicit=True)
     )

@@ -15,10 +15,10 @@ from tonnage.decisions import Bind, Decision, Evict
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import PodSpec
-from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag
+from tonnage.scheduling.defrag import DefragLimits, DefragPlan, NoDefrag
 from tonnage.scheduling.place import defragment
 
-NO_COOLDOWN = Limits(cooldown_ns=0, steps=200)
+NO_COOLDOWN = DefragLimits(cooldown_ns=0, steps=200)
 
 
 def owned(name: str, gpus: int = 1, **fields: object) -> PodSpec:
@@ -34,7 +34,7 @@ def scattered(*pods_by_node: list[PodSpec], gpus: int = 4, waiting: int = 4, **f
     return cluster(*(node(name, gpus=gpus) for name in names), bound=bound, pods=[wanting], **fields)  # type: ignore[arg-type]
 
 
-def moves(made: Cluster, key: str = "default/wanting", limits: Limits = NO_COOLDOWN) -> list[str] | None:
+def moves(made: Cluster, key: str = "default/wanting", limits: DefragLimits = NO_COOLDOWN) -> list[str] | None:
     """The moves in order as ``pod: from > to``; None without a plan."""
     found = defragment(made.snapshot, key, limits)
     if isinstance(found, NoDefrag):
@@ -84,7 +84,7 @@ def test_nobody_moves_where_it_would_not_help_or_would_be_too_much() -> None:
     assert moves(scattered([owned("x", 2)], [owned("y", 3)])) is None
     made = scattered([owned(f"x{i}") for i in range(3)], [owned("y")], gpus=4)
     assert moves(made) == ["y: b > a"]
-    assert moves(scattered([owned("x")], [owned("y")]), limits=Limits(moves=0, cooldown_ns=0)) is None
+    assert moves(scattered([owned("x")], [owned("y")]), limits=DefragLimits(moves=0, cooldown_ns=0)) is None
 
 
 @pytest.mark.report(125)
@@ -111,7 +111,7 @@ def test_who_may_not_be_moved_stays(held: str) -> None:
         made.fleet.node(made.fleet.node_by_name["a"]).do_not_disrupt = True
     if held == "young":
         made.lives["default/x"] = PodLife(started_ns=made.now_ns - 10**9)
-    assert moves(made, limits=Limits(schedulers=("", "tonnage"))) is None
+    assert moves(made, limits=DefragLimits(schedulers=("", "tonnage"))) is None
 
 
 def test_who_may_stand_on_one_node_alone_gets_room_there_by_moves_to_others() -> None:
@@ -204,7 +204,7 @@ def test_no_plan_has_fewer_moves_than_brute_force_finds(seed: int) -> None:
         there.append(here)
     wanted = rng.choice((2, 3, 4, 4, 4))
     made = scattered(*there, waiting=wanted)
-    found = defragment(made.snapshot, "default/wanting", Limits(cooldown_ns=0, steps=1_500))
+    found = defragment(made.snapshot, "default/wanting", DefragLimits(cooldown_ns=0, steps=1_500))
     best = fewest_moves(tuple(state), nodes, wanted)
     if best in (None, 0):
         assert isinstance(found, NoDefrag)

@@ -13,14 +13,14 @@ from gang_builders import RACK, gang, members, part, snapshot
 from random_gangs import tiny
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs import plan as gangs
-from tonnage.scheduling.why.gang import EVERY, FoundForGang, Search
+from tonnage.scheduling.why.gang import EVERY, FoundForGang, GangChangeSearch
 from tonnage.scheduling.why.gang_changes import GangChange, GangEdit, LowerMinimum, MorePlaces, RelaxLevel, apply
-from tonnage.scheduling.why.gang_counts import Counts
+from tonnage.scheduling.why.gang_counts import GangCounts
 
 CASES = 5
 
 
-def _edits(search: Search, rng: Random) -> list[tuple[GangEdit, ...]]:
+def _edits(search: GangChangeSearch, rng: Random) -> list[tuple[GangEdit, ...]]:
     """Single edits that the search would think of, and some pairs of them."""
     families = list(search._families())
     singles = [edit(amount) for edit, low, high in families for amount in {1, low, (low + high) // 2, high}]
@@ -48,10 +48,10 @@ def test_what_counting_refuses_has_no_plan_and_that_is_certain(block: int, ruled
         world, cache = snapshot(made, one), place.Cache(made)
         pods = [row for row in made.gang_pods.get(one.key, ()) if made.pod(row).node < 0]
         with made.what_if():
-            search = Search(world, one.key, pods, cache)
+            search = GangChangeSearch(world, one.key, pods, cache)
             if search.standing is None:
                 continue
-            counts = Counts(world, one.key, pods, cache, search.standing)
+            counts = GangCounts(world, one.key, pods, cache, search.standing)
             for edits in _edits(search, rng):
                 with made.what_if():
                     after = apply(world, one.key, GangChange(edits), pods)
@@ -70,12 +70,12 @@ def test_the_change_found_is_the_same_without_counting(block: int, monkeypatch: 
         made, one = tiny(Random(f"same/{number}"))
         pods = [row for row in made.gang_pods.get(one.key, ()) if made.pod(row).node < 0]
         with made.what_if():
-            search = Search(snapshot(made, one), one.key, pods, place.Cache(made), budget=30)
+            search = GangChangeSearch(snapshot(made, one), one.key, pods, place.Cache(made), budget=30)
             return [search.find(may) for may in (EVERY, *(frozenset({kind}) for kind in sorted(EVERY)))]
 
     numbers = range(CASES * block, CASES * (block + 1))
     counted = [found(number) for number in numbers]
-    monkeypatch.setattr(Counts, "refuse", lambda self, edits: False)
+    monkeypatch.setattr(GangCounts, "refuse", lambda self, edits: False)
     assert counted == [found(number) for number in numbers]
     assert any(one.change for some in counted for one in some)
 
@@ -102,9 +102,9 @@ def test_room_is_counted_by_the_levels_and_minima_after_the_edits(edits: tuple[G
     world, cache = snapshot(made, one), place.Cache(made)
     pods = list(made.gang_pods[one.key])
     with made.what_if():
-        standing = Search(world, one.key, pods, cache).standing
+        standing = GangChangeSearch(world, one.key, pods, cache).standing
         assert standing is not None
-        assert Counts(world, one.key, pods, cache, standing).refuse(edits) is refused
+        assert GangCounts(world, one.key, pods, cache, standing).refuse(edits) is refused
 
 
 def test_a_part_without_a_domain_of_its_own_is_refused_though_there_is_room_in_all() -> None:
@@ -116,9 +116,9 @@ def test_a_part_without_a_domain_of_its_own_is_refused_though_there_is_room_in_a
     world, cache = snapshot(made, one), place.Cache(made)
     pods = list(made.gang_pods[one.key])
     with made.what_if():
-        standing = Search(world, one.key, pods, cache).standing
+        standing = GangChangeSearch(world, one.key, pods, cache).standing
         assert standing is not None
-        counts = Counts(world, one.key, pods, cache, standing)
+        counts = GangCounts(world, one.key, pods, cache, standing)
         assert counts.refuse(())
         assert counts.refuse([LowerMinimum("default/g", 1, 4)])
         assert not counts.refuse([LowerMinimum("s", 1, 2)])

@@ -10,7 +10,7 @@ from builders import fleet, node
 from gang_builders import gang, members, placed
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling import place
-from tonnage.scheduling.gangs.plan import Plan, plan
+from tonnage.scheduling.gangs.plan import GangPlan, plan
 from tonnage.scheduling.gangs.room import Sheet
 
 
@@ -23,7 +23,7 @@ def test_pods_that_differ_in_a_number_of_their_own_are_planned_as_one_class(monk
         Sheet, "_of", lambda self, class_id, free: (counted.append(class_id), whole(self, class_id, free))[1]
     )
     found = plan(Snapshot(0, made, gangs={"default/g": gang(12)}), "default/g", list(made.pending), place.Cache(made))
-    assert isinstance(found, Plan)
+    assert isinstance(found, GangPlan)
     assert len(found.minimum) == 12
     assert len(set(counted)) == 1
     assert len(placed(made, gang(12))) == 12

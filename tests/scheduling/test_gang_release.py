@@ -12,7 +12,7 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-from tonnage.scheduling.gangs.release import Held, Patience, release
+from tonnage.scheduling.gangs.release import PartialGang, Patience, release
 from tonnage.units import NS_PER_S
 
 NAMES = ("tonnage",)
@@ -29,7 +29,7 @@ class Cluster:
         self.fleet.add_node(node("n", cpu=32, gpus=gpus))
         self.lives: dict[str, PodLife] = {}
         self.done: dict[str, dict[str, int]] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, PartialGang] = {}
 
     def pod(self, name: str, *, created: int = 0, bound: int | None = None, **fields: Any) -> None:
         """A member, created in that second; ``bound``: the second since which it stands."""
@@ -176,7 +176,7 @@ def test_a_gang_in_which_another_scheduler_has_a_part_is_left_alone() -> None:
 def test_the_reason_says_what_was_counted() -> None:
     made = begun()
     snapshot = Snapshot(70 * NS_PER_S, made.fleet, gangs={made.gang.key: made.gang}, lives=made.lives)
-    found, _ = release(snapshot, place.decide(snapshot, SETTINGS), {"default/g": Held(0)}, Patience(), NAMES)
+    found, _ = release(snapshot, place.decide(snapshot, SETTINGS), {"default/g": PartialGang(0)}, Patience(), NAMES)
     reason = found[-1].reason
     assert reason.verdict == "gang default/g is partially bound, and there is no room for the rest"
     assert dict(reason.evidence) == {

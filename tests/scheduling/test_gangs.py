@@ -12,7 +12,7 @@ from gang_builders import BLOCK, RACK, bind_all, decide, gang, member, members, 
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import Fleet, NodeSpec
-from tonnage.scheduling.gangs.plan import NoPlan, Plan
+from tonnage.scheduling.gangs.plan import GangPlan, NoPlan
 
 HOST = "kubernetes.io/hostname"
 
@@ -79,7 +79,7 @@ def test_gangs_and_pods_take_their_turns_by_priority_then_age_then_name() -> Non
 def test_planning_changes_nothing() -> None:
     made = fleet(*rack("r1", 2, 2), pods=members(4))
     before = made.free.copy()
-    assert isinstance(plan(made, gang(4, required=RACK)), Plan)
+    assert isinstance(plan(made, gang(4, required=RACK)), GangPlan)
     assert (made.free == before).all()
     assert violations(made) == []
 
@@ -300,7 +300,7 @@ def test_a_search_that_is_cut_short_says_so_and_not_that_there_is_no_place() -> 
     pods = [*members(2, subgroup="a", gpus=3), *members(3, subgroup="b", gpus=2)]
     nodes = [node("n0", cpu=64, gpus=5), node("n1", cpu=64, gpus=7)]
     known = gang(5, part("a", 2), part("b", 3), unconstrained=True)
-    assert isinstance(plan(fleet(*nodes, pods=pods), known), Plan)
+    assert isinstance(plan(fleet(*nodes, pods=pods), known), GangPlan)
     short = plan(fleet(*nodes, pods=pods), known, budget=1)
     assert isinstance(short, NoPlan)
     assert short.unknown

@@ -13,7 +13,7 @@ from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import PodSpec
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.bound import BoundPods
-from tonnage.scheduling.gangs.plan import Place, Plan
+from tonnage.scheduling.gangs.plan import GangPlan, Place
 from tonnage.scheduling.gangs.queue import Gangs
 from tonnage.scheduling.make_room import OnNode
 from tonnage.scheduling.order import in_turn, units_of
@@ -172,7 +172,7 @@ def test_pods_beyond_the_minimum_that_fit_no_more_are_left_out() -> None:
     with made.fleet.what_if():
         known = Gangs(made.snapshot, Cache(made.fleet), rows, Assumed(made.fleet), receipts=True)
         first, *rest = (Place(row, 0) for row in rows)
-        binds = known._bind(Plan("default/g", (first,), tuple(rest)))
+        binds = known._bind(GangPlan("default/g", (first,), tuple(rest)))
     assert [one.pod.name for one in binds] == ["g--0", "g--1"]
 
 

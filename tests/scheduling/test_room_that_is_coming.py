@@ -15,7 +15,7 @@ from tonnage.decisions import Bind, Evict
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import PodSpec
 from tonnage.scheduling import place
-from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.defrag import DefragLimits
 
 MARKED = {"karpenter.sh/do-not-disrupt": "true"}
 
@@ -96,7 +96,7 @@ def test_a_more_important_pod_is_moved_only_where_it_would_go_by_itself(
         pods=[pod("wanting", 0.1, 0.1, 4, priority=1, created_ns=1)],
     )  # fmt: skip
     for _ in range(6):
-        made.step(policy=policy, preemption=False, defrag=Limits(cooldown_ns=0))
+        made.step(policy=policy, preemption=False, defrag=DefragLimits(cooldown_ns=0))
         made.let_go()
     assert [name.partition("~")[0] for name in made.gone] == moved
     assert ("wanting" in made.where()) == bool(moved)
@@ -123,6 +123,6 @@ def test_a_gang_that_is_moved_leaves_whole_though_one_of_its_pods_takes_the_plac
         bound={"a": there[1:], "b": [there[0], owned("stays", 1, annotations=MARKED)]}, gangs=[gang(2)],
         pods=[pod("wanting", 0.1, 0.1, 4, priority=1)],
     )  # fmt: skip
-    decisions = made.step(preemption=False, defrag=Limits(cooldown_ns=0))
+    decisions = made.step(preemption=False, defrag=DefragLimits(cooldown_ns=0))
     moved = {one.pod.name: one.to for one in decisions if isinstance(one, Evict)}
     assert moved == {"g--0": "c", "h-0": "b"}

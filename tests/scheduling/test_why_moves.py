@@ -12,7 +12,7 @@ from gang_builders import RACK, gang, members
 from preemption_builders import Cluster, budget, cluster, web
 from tonnage.fleet.snapshot import PodLife
 from tonnage.fleet.state import PodSpec
-from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.place import DEFAULTS, Settings
 from tonnage.scheduling.why.moves import MovedPod, Moves
 from tonnage.scheduling.why.receipt import why
@@ -97,7 +97,9 @@ def test_where_no_moves_help_that_is_said(there: tuple[PodSpec, ...], waiting: i
 def test_the_cooldown_of_the_scheduler_counts_where_it_moves_pods() -> None:
     made = scattered(owned("x", created_ns=10**12 - 10**9), owned("y", 3, created_ns=10**12 - 10**9))
     assert moves_of(made).allowed
-    assert moves_of(made, settings=Settings(defrag=Limits())).moves[0].forbidden == "it started less than 600 s ago"
+    assert (
+        moves_of(made, settings=Settings(defrag=DefragLimits())).moves[0].forbidden == "it started less than 600 s ago"
+    )
 
 
 def test_a_pod_that_was_placed_before_it_in_the_same_decision_is_not_moved() -> None:

@@ -9,7 +9,7 @@ from sim_builders import READINESS, arrivals, launch, service, workload
 
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim, Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim
 
 TIME_SLICED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 MPS = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}
@@ -17,10 +17,10 @@ MIG = {"nvidia.com/mig.config": "all-1g.10gb", "nvidia.com/mig.strategy": "mixed
 SLICE = "nvidia.com/mig-1g.10gb"
 
 
-def cut_node(cluster: SimulatedCluster, labels: Mapping[str, str], kind: str = "g6e.xlarge") -> Node:
+def cut_node(cluster: SimulatedCluster, labels: Mapping[str, str], kind: str = "g6e.xlarge") -> SimulatedNode:
     """A node whose GPUs are cut as its labels say, ready now."""
     bought = msgspec.structs.replace(launch("node-1", kind, ""), labels=dict(labels))
-    made = nodes.start_node(cluster, Claim(bought, cluster.now_ns))
+    made = nodes.start_node(cluster, SimulatedNodeClaim(bought, cluster.now_ns))
     nodes.register_node(cluster, made)
     nodes.initialize_node(cluster, made)
     return made
@@ -28,7 +28,7 @@ def cut_node(cluster: SimulatedCluster, labels: Mapping[str, str], kind: str = "
 
 def serving(
     cluster: SimulatedCluster,
-    target: Node,
+    target: SimulatedNode,
     name: str,
     *seconds: float,
     output: int = 1000,
@@ -55,7 +55,7 @@ def pods_of(cluster: SimulatedCluster, name: str) -> Pod:
     return made.active[0]
 
 
-def place(cluster: SimulatedCluster, pod: Pod, target: Node) -> Pod:
+def place(cluster: SimulatedCluster, pod: Pod, target: SimulatedNode) -> Pod:
     """Bind the pod to the node."""
     cluster.assign(pod, target)
     return pod

@@ -21,7 +21,7 @@ from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import TICKS_PER_NS, StepWork
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim, EngineSetup, Node, Pod, Server, Workload
+from tonnage.machines.objects import EngineSetup, Pod, Server, SimulatedNode, SimulatedNodeClaim, Workload
 from tonnage.machines.physics import Physics, Pool
 from tonnage.machines.scraping import Scraper
 from tonnage.machines.serving.service import Service
@@ -116,9 +116,11 @@ def node(
     *,
     node_pool: str = "",
     capacity_type: str = "on-demand",
-) -> Node:
+) -> SimulatedNode:
     """A node that is ready now."""
-    made = nodes.start_node(cluster, Claim(launch(name, instance_type, node_pool, capacity_type), cluster.now_ns))
+    made = nodes.start_node(
+        cluster, SimulatedNodeClaim(launch(name, instance_type, node_pool, capacity_type), cluster.now_ns)
+    )
     nodes.register_node(cluster, made)
     nodes.initialize_node(cluster, made)
     return made
@@ -132,7 +134,7 @@ def launch(
     return Launch(claim, node_pool, instance_type, "us-east-1a", capacity_type, 1_000_000, Reason("test"))
 
 
-def bind(cluster: SimulatedCluster, pod: Pod, target: Node) -> Outcome:
+def bind(cluster: SimulatedCluster, pod: Pod, target: SimulatedNode) -> Outcome:
     """Put the pod on the node, on the first devices that are free."""
     wanted = cluster.fleet.pod_class(pod.row).requests.get(GPU, 0)
     devices = tuple(free(cluster, target)[:wanted])
@@ -140,13 +142,13 @@ def bind(cluster: SimulatedCluster, pod: Pod, target: Node) -> Outcome:
     return cluster.apply(Bind(Ref("Pod", pod.name, pod.namespace, pod.uid), node_ref, Reason("test"), devices))
 
 
-def free(cluster: SimulatedCluster, target: Node) -> list[int]:
+def free(cluster: SimulatedCluster, target: SimulatedNode) -> list[int]:
     """The node's free devices."""
     row = cluster.fleet.node_by_name.get(target.name)
     return [] if row is None else [int(i) for i in np.flatnonzero(cluster.fleet.devices[row] == FREE_DEVICE)]
 
 
-def start(cluster: SimulatedCluster, made: Workload, target: Node) -> list[Pod]:
+def start(cluster: SimulatedCluster, made: Workload, target: SimulatedNode) -> list[Pod]:
     """Create the workload's pods and bind them all to the node."""
     pods.reconcile(cluster, made)
     for pod in made.active:

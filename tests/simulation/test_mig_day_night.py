@@ -61,7 +61,7 @@ class Both:
 @pytest.fixture(scope="module")
 def both() -> Both:
     seen = Watch()
-    watched = run.run(scenario.load(EXAMPLE), "relayout", run.Options(observer=seen))
+    watched = run.run(scenario.load(EXAMPLE), "relayout", run.RunOptions(observer=seen))
     return Both(shared_runs.result(EXAMPLE.name, "static"), watched, seen)
 
 

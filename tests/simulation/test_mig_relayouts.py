@@ -19,13 +19,13 @@ from tonnage.control.partitioner import Partitioner
 from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Applied, Instances, Outcome, Reason, Ref, Refused, Relayout, Stale
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.cards import NO_DEVICE
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.invariants import violations
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
-from tonnage.machines.objects import Node, Pod, Workload
+from tonnage.machines.objects import Pod, SimulatedNode, Workload
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of, lay
 from tonnage.partitioning.layouts import mask_of
@@ -35,7 +35,7 @@ WHY = Reason("test")
 ONE_GPU, EIGHT_GPUS = "p5.4xlarge", "p5.48xlarge"
 
 
-def machine(cluster: SimulatedCluster, name: str, *cards: Instances) -> Node:
+def machine(cluster: SimulatedCluster, name: str, *cards: Instances) -> SimulatedNode:
     """A node with H100s cut like this, whose layouts may change."""
     made = node(cluster, name, ONE_GPU if len(cards) == 1 else EIGHT_GPUS)
     row = cluster.fleet.node_by_name[name]

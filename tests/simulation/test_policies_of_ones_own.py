@@ -20,13 +20,13 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.live.assembly import REPLICAS, loops_of
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import policies as scaling
-from tonnage.scaling.target import Reading, Target
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
 from tonnage.scheduling import policies as placement
 from tonnage.scheduling.handle import Handle
 from tonnage.scheduling.view import Ints, ShapeView
 from tonnage.simulation.result import Result
-from tonnage.simulation.run import Options, run
+from tonnage.simulation.run import RunOptions, run
 from tonnage.simulation.scenario import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -55,7 +55,7 @@ def last(handle: Handle, shape: Shape, before: ShapeView | None) -> ShapeView:
 def one_more(
     snapshot: Snapshot,
     targets: Sequence[Target],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, TrafficReading],
     memory: Mapping[str, Any],
     seats: Seats,
 ) -> tuple[list[Scale], dict[str, int]]:
@@ -94,7 +94,7 @@ def _simulated(folder: Path, **policy: str) -> Result:
         "policies": {"own": {"manifests": "manifests", **policy}},
     }
     (folder / "scenario.yaml").write_text(yaml_text.dump(document), encoding="utf-8")
-    return run(load(folder), "own", Options(seed=1, check=True))
+    return run(load(folder), "own", RunOptions(seed=1, check=True))
 
 
 def _bound(result: Result) -> list[str]:

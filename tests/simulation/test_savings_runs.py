@@ -29,9 +29,9 @@ def written(folder: Path, **spec: Any) -> scenario.Scenario:
     return scenario.load(folder)
 
 
-def setting(loaded: scenario.Scenario, *, keep: tuple[str, ...] = (), **settings: Any) -> savings.Setting:
+def setting(loaded: scenario.Scenario, *, keep: tuple[str, ...] = (), **settings: Any) -> savings.SavingsCase:
     manifest = load.read([loaded.folder / "manifests"])
-    return savings.Setting(loaded, "mine", manifest, Catalogue.load(), SavingsSettings(**settings), keep)
+    return savings.SavingsCase(loaded, "mine", manifest, Catalogue.load(), SavingsSettings(**settings), keep)
 
 
 def test_runs_one_on_top_of_the_other_add_up_to_the_ledgers_difference(tmp_path: Path) -> None:

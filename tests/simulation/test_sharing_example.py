@@ -36,7 +36,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
     @cache
     def result(policy: str) -> Result:
-        return run.run(loaded, policy, run.Options(check=policy == "time-sliced"))
+        return run.run(loaded, policy, run.RunOptions(check=policy == "time-sliced"))
 
     return result
 

@@ -33,7 +33,7 @@ def made(tmp_path: Path, *more: dict[str, Any], minutes: int = 10, nodes: int = 
     (tmp_path / "manifests/objects.yaml").write_text(yaml_text.dump_all([*objects, *copy.deepcopy(more)]))
     (tmp_path / "scenario.yaml").write_text(yaml_text.dump(entry))
     (tmp_path / "profile.yaml").write_text(PROFILE.read_text())
-    return run.set_up(scenario.load(tmp_path), "as-written", run.Options(check=True))
+    return run.set_up(scenario.load(tmp_path), "as-written", run.RunOptions(check=True))
 
 
 def play(one: SetUp) -> Driver:

@@ -19,7 +19,7 @@ from tonnage.machines.serving.balancing import ROUTED, Routed, needs_content
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, Service
 from tonnage.simulation.result import Result
-from tonnage.simulation.run import Options, run
+from tonnage.simulation.run import RunOptions, run
 from tonnage.simulation.scenario import load
 from tonnage.traffic.arrivals import Arrivals, Content, build
 from tonnage.traffic.profile_file import read_profile
@@ -188,7 +188,7 @@ def _run(tmp_path: Path, traffic: dict[str, object], policy: dict[str, object] |
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
     scenario = load(path)
-    return run(scenario, "one", Options(check=True))
+    return run(scenario, "one", RunOptions(check=True))
 
 
 def test_a_policys_balancing_replaces_that_of_the_traffic(tmp_path: Path) -> None:

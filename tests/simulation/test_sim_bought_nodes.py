@@ -44,7 +44,7 @@ def _run(tmp_path: Path, change: Change) -> Result:
     shutil.copytree(EXAMPLE / "manifests" / "corrected", manifests)
     change(manifests)
     scenario = variant(tmp_path, policies={"corrected": {"manifests": str(manifests)}}, default="corrected")
-    return run.run(scenario, "corrected", run.Options(check=True))
+    return run.run(scenario, "corrected", run.RunOptions(check=True))
 
 
 @pytest.mark.parametrize(

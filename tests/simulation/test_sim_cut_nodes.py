@@ -12,7 +12,8 @@ from sim_builders import EXAMPLE, TYPICAL, launch, run_until, world
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.errors import InputError
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.devices import How
 from tonnage.hollow import lockstep
 from tonnage.kube.resources import NODE_CLAIMS, NODES
@@ -21,8 +22,8 @@ from tonnage.machines import nodes
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
 from tonnage.machines.life import NodeRunning
-from tonnage.machines.objects import Claim, Node
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG
+from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
+from tonnage.partitioning.node_cuts import MIG_STRATEGY, PLUGIN_CONFIG
 from tonnage.simulation import run, scenario
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import load
@@ -122,7 +123,7 @@ def set_up(folder: Path, *manifests: str, fleet: str = "{}", check: bool = False
     (folder / "manifests").mkdir()
     (folder / "manifests" / "all.yaml").write_text("---\n".join(manifests), encoding="utf-8")
     (folder / "scenario.yaml").write_text(SCENARIO.replace("FLEET", fleet), encoding="utf-8")
-    return run.set_up(load(folder), "only", run.Options(check=check))
+    return run.set_up(load(folder), "only", run.RunOptions(check=check))
 
 
 def labelled(instance_type: str, labels: dict[str, str], count: int = 1) -> str:
@@ -209,12 +210,12 @@ def test_labels_that_cannot_be_followed_are_refused_with_their_place(
         set_up(tmp_path, MAPS, app("small", ONE_G, 0), SERVICE, fleet=labelled("p5.48xlarge", labels))
 
 
-def joined(labels: dict[str, str]) -> tuple[SimulatedCluster, Node]:
+def joined(labels: dict[str, str]) -> tuple[SimulatedCluster, SimulatedNode]:
     """A cluster in which a p5.4xlarge with these labels was asked for at second 1, and is up."""
     cluster = world()
     made = launch("n", "p5.4xlarge")
     made.labels.update(labels)
-    claim = Claim(made, cluster.now_ns)
+    claim = SimulatedNodeClaim(made, cluster.now_ns)
     cluster.cloud.claims["n"] = claim
     cluster.queue.push(cluster.now_ns, NodeRunning(claim))
     run_until(cluster, 1000)
@@ -234,7 +235,7 @@ def test_a_node_is_there_before_its_instances_are() -> None:
     cluster = world()
     made = launch("n", "p5.4xlarge")
     made.labels.update({MIG_CONFIG: "all-1g.10gb", **MIXED})
-    node = nodes.start_node(cluster, Claim(made, cluster.now_ns))
+    node = nodes.start_node(cluster, SimulatedNodeClaim(made, cluster.now_ns))
     nodes.register_node(cluster, node)
     assert gpus_of(cluster, "n") == {}
     assert cluster.fleet.allocatable_of(cluster.fleet.node_by_name["n"])["cpu"] > 0
@@ -255,7 +256,7 @@ def test_a_gpu_that_fails_takes_its_instances_with_it(
     cluster = world()
     made = launch("n", "p5.48xlarge")
     made.labels.update(labels)
-    node = nodes.start_node(cluster, Claim(made, cluster.now_ns))
+    node = nodes.start_node(cluster, SimulatedNodeClaim(made, cluster.now_ns))
     nodes.register_node(cluster, node)
     nodes.initialize_node(cluster, node)
     for _, event in GpuUnhealthy("n").handle(cluster):

@@ -31,7 +31,7 @@ WHICH = (SHORT_RUN, *deep((0,)))
 
 
 def test_a_check_changes_nothing_but_its_own_report_and_is_made_when_asked_for(short: Scenario) -> None:
-    plain = run.run(short, "corrected", run.Options(seed=1))
+    plain = run.run(short, "corrected", run.RunOptions(seed=1))
     without = copy.copy(shared_runs.short_surge("corrected"))
     assert (plain.check.enabled, plain.check.steps, plain.check.violations) == (False, 0, [])
     assert without.check.enabled
@@ -42,7 +42,7 @@ def test_a_check_changes_nothing_but_its_own_report_and_is_made_when_asked_for(s
 def test_another_seed_gives_other_arrivals(tmp_path: Path) -> None:
     drawn = {"start": ["1m", "3m"], "duration": "2m", "ramp": "1m", "factor": [2, 3]}
     made = variant(tmp_path, surge=drawn, duration="8m", slo={"ttft": "2s", "tpot": "50ms"})
-    one, other = (run.run(made, "corrected", run.Options(seed=seed)) for seed in (0, 1))
+    one, other = (run.run(made, "corrected", run.RunOptions(seed=seed)) for seed in (0, 1))
     for left, right in zip(one.series.services, other.series.services, strict=True):
         assert left.arrivals_per_s != right.arrivals_per_s
     assert one.services[0].surges != other.services[0].surges
@@ -69,7 +69,7 @@ def test_no_invariant_breaks(policy: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["as-written", *deep(["corrected", "slo"])])
 def test_no_invariant_breaks_when_machines_do(tmp_path: Path, policy: str) -> None:
-    check_faulty(run.run(faulty(tmp_path), policy, run.Options(seed=1, check=True)))
+    check_faulty(run.run(faulty(tmp_path), policy, run.RunOptions(seed=1, check=True)))
 
 
 @pytest.mark.fuzz
@@ -107,7 +107,7 @@ def test_an_observer_sees_time_pass_and_may_end_the_run(tmp_path: Path) -> None:
             raise Enough
 
     with pytest.raises(Enough):
-        run.run(variant(tmp_path), "as-written", run.Options(observer=watch))
+        run.run(variant(tmp_path), "as-written", run.RunOptions(observer=watch))
     assert seen == sorted(seen)
 
 
@@ -118,7 +118,7 @@ import sys
 from pathlib import Path
 import msgspec
 from tonnage.simulation import run, scenario
-sys.stdout.buffer.write(msgspec.json.encode(run.run(scenario.load(Path(sys.argv[1])), sys.argv[2], run.Options(seed=3))))
+sys.stdout.buffer.write(msgspec.json.encode(run.run(scenario.load(Path(sys.argv[1])), sys.argv[2], run.RunOptions(seed=3))))
 """
 
 
@@ -130,4 +130,4 @@ def test_a_process_with_other_hashes_gives_equal_bytes_and_so_does_a_second_run(
     command = [sys.executable, "-c", ENCODED, str(tmp_path), policy]
     theirs = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
 
-    assert msgspec.json.encode(run.run(made, policy, run.Options(seed=3))) == theirs
+    assert msgspec.json.encode(run.run(made, policy, run.RunOptions(seed=3))) == theirs

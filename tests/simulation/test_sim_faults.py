@@ -184,7 +184,7 @@ def one_type_left(tmp_path_factory: pytest.TempPathFactory) -> Result:
     scenario = variant(
         tmp_path_factory.mktemp("one-type"), duration="15m", faults=[OUT | {"instanceType": "g6e.12xlarge"}]
     )
-    return run.run(scenario, "corrected", run.Options(seed=1))
+    return run.run(scenario, "corrected", run.RunOptions(seed=1))
 
 
 def test_a_launch_without_capacity_is_refused_and_another_type_is_bought(one_type_left: Result) -> None:
@@ -208,7 +208,7 @@ def test_a_zone_that_had_none_is_not_asked_again_at_once(one_type_left: Result) 
 
 def test_with_nothing_left_to_buy_the_pods_wait(tmp_path: Path) -> None:
     faults = [OUT | {"instanceType": name} for name in ("g6e.12xlarge", "g6e.2xlarge")]
-    result = run.run(variant(tmp_path, duration="12m", faults=faults), "corrected", run.Options(seed=1, check=True))
+    result = run.run(variant(tmp_path, duration="12m", faults=faults), "corrected", run.RunOptions(seed=1, check=True))
     assert [n for n in result.nodes if n.node_pool] == []
     assert max(result.series.services[0].replicas_pending) > 0
     assert "InsufficientInstanceCapacity" in {e.reason for e in result.events}

@@ -238,7 +238,7 @@ def reordered(tmp_path_factory: pytest.TempPathFactory) -> Result:
     shutil.copytree(AS_WRITTEN, folder / "manifests")
     (folder / "manifests" / "hpa.yaml").rename(folder / "manifests" / "zz-hpa.yaml")
     scenario = variant(folder, policies={"reordered": {"manifests": "manifests"}}, default="reordered")
-    return run.run(scenario, "reordered", run.Options(seed=1))
+    return run.run(scenario, "reordered", run.RunOptions(seed=1))
 
 
 def test_applied_in_the_other_order_both_autoscalers_exist(reordered: Result) -> None:

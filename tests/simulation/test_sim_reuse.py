@@ -9,7 +9,7 @@ import pytest
 
 import yaml_text
 from tonnage.simulation.result import Result
-from tonnage.simulation.run import Options, run
+from tonnage.simulation.run import RunOptions, run
 from tonnage.simulation.scenario import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -74,7 +74,7 @@ def _scaled(folder: Path, more: str) -> Result:
         "default": "slo",
     }
     (folder / "scenario.yaml").write_text(yaml_text.dump(document), encoding="utf-8")
-    return run(load(folder), "slo", Options(seed=1))
+    return run(load(folder), "slo", RunOptions(seed=1))
 
 
 def _reuse_planned_with(result: Result) -> list[object]:

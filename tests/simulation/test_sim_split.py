@@ -26,7 +26,7 @@ from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED, PENDING
 from tonnage.machines.serving.split import DECODE, PREFILL, Split, SplitService
 from tonnage.simulation.result import Result
-from tonnage.simulation.run import Options, run
+from tonnage.simulation.run import RunOptions, run
 from tonnage.simulation.scenario import load
 from tonnage.traffic.arrivals import Arrivals, Content
 from tonnage.units import NS_PER_S, ns
@@ -403,7 +403,7 @@ spec:
 """
 
 
-def _run(tmp_path: Path, policy: str, options: Options | None = None, **split: object) -> Result:
+def _run(tmp_path: Path, policy: str, options: RunOptions | None = None, **split: object) -> Result:
     document = yaml_text.load((EXAMPLE / "scenario.yaml").read_text(encoding="utf-8"))
     document |= {"duration": "1m"}
     for traffic in document["traffic"]:
@@ -417,7 +417,7 @@ def _run(tmp_path: Path, policy: str, options: Options | None = None, **split: o
     document["policies"]["by-slo"] = {"manifests": str(tmp_path / "scaled"), "scaling": "slo"}
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
-    return run(load(path), policy, options or Options(check=True, seed=1))
+    return run(load(path), policy, options or RunOptions(check=True, seed=1))
 
 
 def test_the_same_scenario_runs_with_pools_and_without(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tonnage.machines.objects import Server
 from tonnage.machines.serving.lower_tiers import LowerTiers, TierSize, tier_problems, tier_sizes
 from tonnage.simulation.connect import _block_size
 from tonnage.simulation.result import Result, Routing
-from tonnage.simulation.run import Options, run
+from tonnage.simulation.run import RunOptions, run
 from tonnage.simulation.scenario import load
 from tonnage.units import NS_PER_S
 
@@ -50,7 +50,7 @@ def _run(
         "default": "one",
     }
     (folder / "scenario.yaml").write_text(yaml_text.dump(document, sort_keys=False), encoding="utf-8")
-    return run(load(folder), "one", Options(check=True, seed=1))
+    return run(load(folder), "one", RunOptions(check=True, seed=1))
 
 
 def _routing(result: Result) -> Routing:

@@ -15,7 +15,7 @@ from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.timing import LinearTiming
-from tonnage.machines.cards import Card, Sharer
+from tonnage.machines.cards import SharedGpu, Sharer
 from tonnage.machines.serving.pools import DECODE, PREFILL, Split
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED, Service
@@ -49,7 +49,7 @@ def split(name: str, rng: random.Random) -> SplitService:
     return made
 
 
-def share(card: Card, service: Service, replica: ServingReplica) -> None:
+def share(card: SharedGpu, service: Service, replica: ServingReplica) -> None:
     """Put the replica on the card."""
     replica.sharer = Sharer(replica.pod, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service)
     card.sharers.append(replica.sharer)
@@ -65,7 +65,7 @@ def test_a_service_alone_on_its_gpus_does_the_same_as_without_sharing(seed: int,
     free, alone = made(), made()
     Together([alone])
     for replica in alone.endpoints:
-        share(Card(mps=False), alone, replica)
+        share(SharedGpu(mps=False), alone, replica)
     for second in (1, 2, 7, 60):
         for service in (free, alone):
             service.advance(second * NS_PER_S)
@@ -80,7 +80,7 @@ def test_a_service_alone_on_its_gpus_does_the_same_as_without_sharing(seed: int,
 def test_all_requests_end_and_no_gpu_works_for_longer_than_time_passes_whoever_dies(seed: int, mps: bool) -> None:
     rng = random.Random(seed)
     services: list[Service] = [plain("a/one", rng, 2), split("a/two", rng), plain("a/three", rng, 1)]
-    cards = [Card(mps=mps) for _ in range(3)]
+    cards = [SharedGpu(mps=mps) for _ in range(3)]
     for service in services:
         for replica in service.endpoints:
             share(rng.choice(cards), service, replica)

@@ -25,7 +25,7 @@ NEEDED = 10
 
 
 def played(policy: str, seed: int) -> tuple[SimulatedCluster, Result]:
-    made = run.set_up(EXAMPLE, policy, run.Options(seed=seed))
+    made = run.set_up(EXAMPLE, policy, run.RunOptions(seed=seed))
     return made.cluster, made.result(run.play(made))
 
 
@@ -69,7 +69,7 @@ def test_a_wave_leaves_no_request_unanswered_and_costs_less_than_on_demand(seed:
 
 
 def test_traffic_is_at_least_seventy_per_cent_of_what_the_replicas_carry() -> None:
-    made = run.set_up(EXAMPLE, "prepared", run.Options())
+    made = run.set_up(EXAMPLE, "prepared", run.RunOptions())
     workload = made.cluster.workloads["inference/chat"]
     engine, mix = _engine_of(made.cluster, workload, made.configuration), request_mix(made.sources["inference/chat"])
     slo = capacity.Slo(EXAMPLE.ttft_ns / 1e9, EXAMPLE.tpot_ns / 1e9)

@@ -285,5 +285,5 @@ def test_half_a_gang_is_found_by_the_check(tmp_path: Path) -> None:
             found.extend(training.violations())
 
     made = load(tmp_path, [pytorch()], [entry("pytorchjob/bert")], duration="1m")
-    run.run(made, "only", run.Options(observer=look))
+    run.run(made, "only", run.RunOptions(observer=look))
     assert found == ["ml/pytorchjob/bert: running with 1 pods, fewer than its minimum"]

@@ -133,7 +133,7 @@ def load(
 
 def play(made: scenario.Scenario, policy: str = "only", seed: int = 0, **options: Any) -> Result:
     """The result of a run in which all invariants held."""
-    result = run.run(made, policy, run.Options(seed=seed, check=True, **options))
+    result = run.run(made, policy, run.RunOptions(seed=seed, check=True, **options))
     assert result.check.violations == []
     return result
 

@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.objects.base import KubeObject
 from tonnage.workloads.failures import Cause
-from tonnage.workloads.outcomes import Outcome, outcome
+from tonnage.workloads.outcomes import WorkloadOutcome, outcome
 from tonnage.workloads.replicas import replicas_of
 from tonnage.workloads.restarts import Restart, restart
 from workload_manifests import job, job_set, leader_worker_set, one, part, ray_job, training_job, volcano_job
@@ -86,8 +86,8 @@ def test_the_rest_of_a_job_goes_on_when_an_index_fails_for_good() -> None:
     second = fail(workload, first.counters, "j-1")
     assert (first.recreated, second.recreated, second.stopped, second.failed) == (("j-1",), (), ("j-1",), False)
     replicas = replicas_of(workload)
-    assert outcome(workload, replicas, {"j-0", "j-2"}, second.counters) is Outcome.RUNNING
-    assert outcome(workload, replicas, {"j-0", "j-2", "j-3"}, second.counters) is Outcome.FAILED
+    assert outcome(workload, replicas, {"j-0", "j-2"}, second.counters) is WorkloadOutcome.RUNNING
+    assert outcome(workload, replicas, {"j-0", "j-2", "j-3"}, second.counters) is WorkloadOutcome.FAILED
 
 
 def test_more_failed_indexes_than_allowed_fail_the_job() -> None:

@@ -27,8 +27,8 @@ from tonnage.apiserver import (
     subresources,
 )
 from tonnage.apiserver.lifecycle import DeleteOptions
-from tonnage.apiserver.request import Form, Request, Route, WriteOptions, decode, form, route
-from tonnage.apiserver.status import Refusal, bad_request, expired
+from tonnage.apiserver.request import ApiRequest, Form, Route, WriteOptions, decode, form, route
+from tonnage.apiserver.status import StatusError, bad_request, expired
 from tonnage.apiserver.store import HISTORY, Store, Stored
 from tonnage.apiserver.watch import BOOKMARK_S, TIMEOUT_S, Watch, WatchOptions
 from tonnage.apiserver.writes import Writes
@@ -94,13 +94,13 @@ class Api:
         service = {"metadata": {"name": "kubernetes", "namespace": "default", "labels": labels}, "spec": spec}
         self.writes.create(SERVICES, "default", service, options)
 
-    def handle(self, request: Request) -> Reply | Watch:
+    def handle(self, request: ApiRequest) -> Reply | Watch:
         """Answer a request; never raises for what a client can do wrong. A watch is the caller's to close."""
         try:
             kinds = self.writes.kinds
             found = discovery.answer(request, kinds) or beside.answer(request, self.store, kinds)
             return found if found is not None else self._resource(request, route(request.path, kinds))
-        except Refusal as refusal:
+        except StatusError as refusal:
             return refusal.reply()
         except RecursionError:
             return bad_request("the request's body is nested too deeply").reply()
@@ -115,7 +115,7 @@ class Api:
 
     # ---- verbs ----
 
-    def _resource(self, request: Request, to: Route) -> Reply | Watch:
+    def _resource(self, request: ApiRequest, to: Route) -> Reply | Watch:
         if to.subresource:
             return self._subresource(request, to)
         method = request.method
@@ -141,12 +141,12 @@ class Api:
         raise status.wrong_method()
 
     def _one(
-        self, code: int, resource: Resource, stored: Stored, request: Request, options: WriteOptions | None = None
+        self, code: int, resource: Resource, stored: Stored, request: ApiRequest, options: WriteOptions | None = None
     ) -> Reply:
         body = render.one(resource, stored, form(request), self.clock())
         return render.reply(code, body, options.warnings if options else ())
 
-    def _get(self, request: Request, to: Route) -> Reply:
+    def _get(self, request: ApiRequest, to: Route) -> Reply:
         wanted = _version(request.query.get("resourceVersion", ""))
         if wanted:
             self._reached(wanted)
@@ -154,7 +154,7 @@ class Api:
 
     # ---- lists ----
 
-    def _list(self, request: Request, to: Route) -> Reply:
+    def _list(self, request: ApiRequest, to: Route) -> Reply:
         shape, query = form(request), request.query
         selector = self._selector(request, to)
         limit, after, at = request.number("limit"), "", self._list_version(request)
@@ -162,7 +162,7 @@ class Api:
             at, after = _opened(query["continue"])
         try:
             found, version = self._found(to, selector, at)
-        except Refusal as refusal:
+        except StatusError as refusal:
             if query.get("continue") and refusal.code == 410:
                 raise expired(_TOO_OLD_TOKEN) from refusal
             raise
@@ -189,12 +189,12 @@ class Api:
             found = [stored for stored in found if selector.matches(stored.object)]
         return found, version
 
-    def _selector(self, request: Request, to: Route) -> selectors.Selector:
+    def _selector(self, request: ApiRequest, to: Route) -> selectors.Selector:
         query = request.query
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
         return selectors.parse(to.resource, labels, fields, to.namespace)
 
-    def _list_version(self, request: Request) -> int | None:
+    def _list_version(self, request: ApiRequest) -> int | None:
         """The version at which a list is asked for; None for the newest. Raises Refusal (400, 410, 504)."""
         text, match = request.query.get("resourceVersion", ""), request.query.get("resourceVersionMatch", "")
         if match not in ("", "Exact", "NotOlderThan"):
@@ -214,11 +214,11 @@ class Api:
         if version > self.store.version:
             message = f"Timeout: Too large resource version: {version}, current: {self.store.version}"
             cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-            raise Refusal(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
+            raise StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
     # ---- watch ----
 
-    def _watch(self, request: Request, to: Route) -> Watch:
+    def _watch(self, request: ApiRequest, to: Route) -> Watch:
         query = request.query
         since: int | None = _version(query.get("resourceVersion", "")) or None
         initial = request.is_set("sendInitialEvents")
@@ -239,7 +239,7 @@ class Api:
 
     # ---- patch ----
 
-    def _patch(self, request: Request, to: Route) -> Reply:
+    def _patch(self, request: ApiRequest, to: Route) -> Reply:
         options = WriteOptions.of(request)
         kind = request.content_type.partition(";")[0].strip()
         self._patch_accepted(kind, to.resource)
@@ -265,14 +265,14 @@ class Api:
 
     # ---- delete ----
 
-    def _delete(self, request: Request, to: Route) -> Reply:
+    def _delete(self, request: ApiRequest, to: Route) -> Reply:
         options = DeleteOptions.of(request.decoded() if request.body else {}, request.query)
         stored, gone = self.writes.delete(to.resource, to.namespace, to.name, options)
         if gone and to.resource.kind != "Pod":
             return render.reply(200, status.success(to.resource, to.name, stored.object["metadata"]["uid"]))
         return self._one(200, to.resource, stored, request)
 
-    def _delete_many(self, request: Request, to: Route) -> Reply:
+    def _delete_many(self, request: ApiRequest, to: Route) -> Reply:
         options = DeleteOptions.of(request.decoded() if request.body else {}, request.query)
         found, version = self._found(to, self._selector(request, to), None)
         deleted = []
@@ -280,7 +280,7 @@ class Api:
             meta = stored.object["metadata"]
             try:
                 self.writes.delete(to.resource, meta.get("namespace", ""), meta["name"], options)
-            except Refusal as refusal:
+            except StatusError as refusal:
                 if refusal.code != 404:
                     raise
             else:
@@ -289,7 +289,7 @@ class Api:
 
     # ---- subresources ----
 
-    def _subresource(self, request: Request, to: Route) -> Reply:
+    def _subresource(self, request: ApiRequest, to: Route) -> Reply:
         method, options = request.method, WriteOptions.of(request)
         if to.subresource in ("binding", "eviction"):
             if method != "POST":
@@ -308,7 +308,7 @@ class Api:
             return self._patch(request, to)
         raise status.wrong_method()
 
-    def _scale(self, request: Request, to: Route, options: WriteOptions) -> Reply:
+    def _scale(self, request: ApiRequest, to: Route, options: WriteOptions) -> Reply:
         if request.method == "GET":
             stored = self.writes.read(to.resource, to.namespace, to.name)
             return render.reply(200, subresources.stored_scale(to.resource, stored).raw)
@@ -349,9 +349,9 @@ def _patched(kind: str, body: bytes, of: str) -> Callable[[JsonObject], JsonObje
                 found = strategic.merge(schema.root(of), obj, patch)
         except patches.PatchRefused as refused:
             text = "the server rejected our request due to an error in our request"
-            raise Refusal(422, "Invalid", text, {}) from refused
+            raise StatusError(422, "Invalid", text, {}) from refused
         except patches.PatchError as error:
-            raise Refusal(
+            raise StatusError(
                 400 if kind == JSON_PATCH else 500, "BadRequest" if kind == JSON_PATCH else "", str(error)
             ) from error
         if not isinstance(found, dict):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tonnage.apiserver import ownership
 from tonnage.apiserver.ownership import Owner, Tree
 from tonnage.apiserver.schema import Field, Type, field
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.status import StatusError
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -113,7 +113,7 @@ def _prune_field(how: Field, value: Any, gone: Tree, held: Tree) -> Any:
     return left
 
 
-def _conflict(clashes: Sequence[tuple[JsonObject, Tree]]) -> Refusal:
+def _conflict(clashes: Sequence[tuple[JsonObject, Tree]]) -> StatusError:
     causes: list[JsonObject] = []
     by_owner: dict[str, list[str]] = {}
     for entry, tree in clashes:
@@ -133,4 +133,4 @@ def _conflict(clashes: Sequence[tuple[JsonObject, Tree]]) -> Refusal:
             f"conflicts with {who}:\n" + "\n".join(f"- {one}" for one in by_owner[who]) for who in sorted(by_owner)
         ]
         text = f"Apply failed with {len(causes)} conflicts: " + "\n".join(parts)
-    return Refusal(409, "Conflict", text, {"causes": causes})
+    return StatusError(409, "Conflict", text, {"causes": causes})

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tonnage.apiserver.discovery import version
 from tonnage.apiserver.kinds import Kinds
 from tonnage.apiserver.render import reply
-from tonnage.apiserver.request import Request
+from tonnage.apiserver.request import ApiRequest
 from tonnage.apiserver.status import DOCS
 from tonnage.apiserver.store import Store
 from tonnage.kube.transport import Reply
@@ -28,7 +28,7 @@ _ABOUT = (
 )
 
 
-def answer(request: Request, store: Store, kinds: Kinds) -> Reply | None:
+def answer(request: ApiRequest, store: Store, kinds: Kinds) -> Reply | None:
     """The answer to a GET of one of these paths; None for others."""
     if request.method != "GET":
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeAlias
 
-from tonnage.kube.resources import AGE, Column, Resource
+from tonnage.kube.resources import AGE, PrinterColumn, Resource
 from tonnage.objects.api.errors import FieldError, invalid_value, one_of, required
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -92,8 +92,8 @@ def resource_of(obj: JsonObject) -> Resource:
     )
 
 
-def _column(printed: JsonObject) -> Column:
+def _column(printed: JsonObject) -> PrinterColumn:
     path = _CONDITION.sub(r"[\1]", printed.get("jsonPath", "")).replace("[-1:]", "[last]").replace("[-1]", "[last]")
-    return Column(
+    return PrinterColumn(
         printed.get("name", ""), printed.get("type", "string"), path.removeprefix("."), printed.get("priority", 0)
     )

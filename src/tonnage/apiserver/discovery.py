@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tonnage.apiserver import openapi
 from tonnage.apiserver.kinds import Kinds
 from tonnage.apiserver.render import reply
-from tonnage.apiserver.request import SERVED, Request, form
+from tonnage.apiserver.request import SERVED, ApiRequest, form
 from tonnage.apiserver.status import not_supported
 from tonnage.kube.resources import Resource
 from tonnage.kube.transport import Reply
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 }
 
 
-def answer(request: Request, kinds: Kinds) -> Reply | None:
+def answer(request: ApiRequest, kinds: Kinds) -> Reply | None:
     """The answer to a request for one of these paths; None for other paths."""
     path = request.path.rstrip("/") or "/"
     if path in ("/healthz", "/livez", "/readyz"):
@@ -112,7 +112,7 @@ def _group(name: str, kinds: Kinds) -> JsonObject:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _groups(request: Request, path: str, kinds: Kinds) -> Reply:
+def _groups(request: ApiRequest, path: str, kinds: Kinds) -> Reply:
     wanted = form(request)
     names = [name for name in _grouped(kinds) if bool(name) is (path == "/apis")]
     if wanted.kind == "discovery":

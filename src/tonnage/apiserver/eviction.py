@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tonnage.apiserver import selectors
 from tonnage.apiserver.lifecycle import DeleteOptions, check_preconditions, set_condition, stamp
 from tonnage.apiserver.request import WriteOptions
-from tonnage.apiserver.status import Refusal, bad_request
+from tonnage.apiserver.status import StatusError, bad_request
 from tonnage.apiserver.store import Store
 from tonnage.apiserver.subresources import selector_text
 from tonnage.apiserver.writes import Writes
@@ -73,7 +73,7 @@ def budget(store: Store, pdb: JsonObject) -> Budget:
     try:
         desired, expected = needs(at_least, at_most, len(pods), lambda: _expected(store, namespace, pods))
     except ValueError as error:
-        raise Refusal(500, "InternalError", f"invalid value for IntOrString: {error}") from error
+        raise StatusError(500, "InternalError", f"invalid value for IntOrString: {error}") from error
     return Budget(healthy, desired, expected)
 
 
@@ -133,7 +133,7 @@ def _check_budgets(store: Store, namespace: str, pod: JsonObject) -> None:
         return
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise Refusal(500, "", message)
+        raise StatusError(500, "", message)
     name, found = budgets[0]["metadata"]["name"], budget(store, budgets[0])
     policy = budgets[0].get("spec", {}).get("unhealthyPodEvictionPolicy") or "IfHealthyBudget"
     if found.spares(ready=_is_ready(pod), policy=policy) or found.allowed:
@@ -143,4 +143,4 @@ def _check_budgets(store: Store, namespace: str, pod: JsonObject) -> None:
         why = f"The disruption budget {name} needs {found.desired} healthy pods and has {found.healthy} currently"
     cause = {"reason": "DisruptionBudget", "message": why}
     message = "Cannot evict pod as it would violate the pod's disruption budget."
-    raise Refusal(429, "TooManyRequests", message, {"causes": [cause]})
+    raise StatusError(429, "TooManyRequests", message, {"causes": [cause]})

@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl
 
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.background import BackgroundServer
-from tonnage.apiserver.request import Request
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.request import ApiRequest
+from tonnage.apiserver.status import StatusError
 from tonnage.apiserver.watch import Watch
 from tonnage.kube.transport import JSON, Reply
 
@@ -87,10 +87,10 @@ class Application:
         try:
             path = self._admitted(scope["path"], headers)
             body = await _body(receive)
-        except Refusal as refusal:
+        except StatusError as refusal:
             await _answer(send, refusal.reply())
             return
-        request = Request(
+        request = ApiRequest(
             scope["method"],
             path,
             dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
@@ -110,14 +110,16 @@ class Application:
         host = headers.get("host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name.lower() not in _HOSTS:
-            raise Refusal(403, "Forbidden", f"the Host header must name loopback ({', '.join(_HOSTS)}), not {host!r}")
+            raise StatusError(
+                403, "Forbidden", f"the Host header must name loopback ({', '.join(_HOSTS)}), not {host!r}"
+            )
         first, _, rest = path.lstrip("/").partition("/")
         if self._is_token(first):
             return f"/{rest}"
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._is_token(given.strip()):
             return path
-        raise Refusal(401, "Unauthorized", _NO_TOKEN)
+        raise StatusError(401, "Unauthorized", _NO_TOKEN)
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), self._token.encode())
@@ -191,7 +193,7 @@ async def _body(receive: Receive) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > LARGEST_BODY:
-            raise Refusal(413, "RequestEntityTooLarge", f"limit is {LARGEST_BODY}: the request's body is larger")
+            raise StatusError(413, "RequestEntityTooLarge", f"limit is {LARGEST_BODY}: the request's body is larger")
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)

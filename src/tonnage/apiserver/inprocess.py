@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.request import Request
+from tonnage.apiserver.request import ApiRequest
 from tonnage.apiserver.watch import Watch
 from tonnage.kube.transport import JSON, ApiError, Reply, Unreachable
 
@@ -33,7 +33,7 @@ class InProcess:
         timeout_s: float = 30.0,
     ) -> Reply:
         """One request and its answer. Raises Unreachable once it is closed."""
-        answer = self._handle(Request(method, path, query or {}, body, content_type, accept, self._user_agent))
+        answer = self._handle(ApiRequest(method, path, query or {}, body, content_type, accept, self._user_agent))
         if isinstance(answer, Watch):
             answer.close()
             raise ValueError(f"{path} with watch is a stream: use stream()")
@@ -41,7 +41,7 @@ class InProcess:
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> Stream:
         """The lines of a watch. Entering raises ApiError for a status of 400 or more."""
-        request = Request("GET", path, {**query, "watch": "true"}, user_agent=self._user_agent)
+        request = ApiRequest("GET", path, {**query, "watch": "true"}, user_agent=self._user_agent)
         return Stream(lambda: self._handle(request), self._watches, timeout_s)
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class InProcess:
         for watch in tuple(self._watches):
             watch.close()
 
-    def _handle(self, request: Request) -> Reply | Watch:
+    def _handle(self, request: ApiRequest) -> Reply | Watch:
         if self._closed:
             raise Unreachable("this client is closed")
         return self._api.handle(request)

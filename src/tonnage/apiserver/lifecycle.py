@@ -19,6 +19,7 @@ from tonnage.apiserver.status import (
     conflict,
     invalid,
 )
+from tonnage.facts.labels import NAMESPACE_NAME
 from tonnage.kube.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -93,7 +94,7 @@ def born(resource: Resource, obj: JsonObject, now_s: float, random: Random) -> N
     if resource is NAMESPACES:
         obj["status"] = {"phase": "Active"}
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
-        meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta.get("name", "")
+        meta.setdefault("labels", {})[NAMESPACE_NAME] = meta.get("name", "")
 
 
 def _has_generation(resource: Resource) -> bool:

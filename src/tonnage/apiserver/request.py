@@ -13,7 +13,7 @@ from tonnage.apiserver import protobuf
 from tonnage.apiserver.kinds import Kinds
 from tonnage.apiserver.status import (
     DOCS,
-    Refusal,
+    StatusError,
     bad_options,
     bad_request,
     no_such_path,
@@ -55,7 +55,7 @@ _LIMIT = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """One request. ``path`` without the query, decoded; ``query`` with the last value of each parameter."""
 
     method: str
@@ -131,7 +131,7 @@ def route(path: str, kinds: Kinds) -> Route:
         if len(rest) > 2 and rest[2] in _KNOWN:
             raise not_supported(_KNOWN[rest[2]])
         if resource is None and rest[0] in _ELSEWHERE:
-            raise Refusal(404, "NotFound", f"{rest[0]} are not supported here: {DOCS}", {})
+            raise StatusError(404, "NotFound", f"{rest[0]} are not supported here: {DOCS}", {})
         raise no_such_path()
     name, subresource = (*rest[1:], "", "")[:2]
     if subresource and (subresource not in SERVED or subresource not in resource.subresources):
@@ -152,7 +152,7 @@ class WriteOptions:
     warnings: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, request: Request) -> WriteOptions:
+    def of(cls, request: ApiRequest) -> WriteOptions:
         """From a query. Raises Refusal (400)."""
         query = request.query
         kind = _OPTIONS.get(request.method, "UpdateOptions")
@@ -175,7 +175,7 @@ class Form:
     version: str = ""
 
 
-def form(request: Request) -> Form:
+def form(request: ApiRequest) -> Form:
     """The first form that the client accepts and the server speaks. Raises Refusal (406)."""
     wanted = [part for part in request.accept.split(",") if part.strip()] or [JSON]
     for part in wanted:

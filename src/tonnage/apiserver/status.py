@@ -19,7 +19,7 @@ DOCS = "this is Tonnage's embedded API, see docs/reference/embedded-api.md"
 _encode = msgspec.json.Encoder().encode
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """A request that is refused. ``details`` as in meta/v1 StatusDetails."""
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
@@ -65,64 +65,64 @@ def _about(resource: Resource, name: str) -> dict[str, Any]:
     return {key: value for key, value in about.items() if value}
 
 
-def not_found(resource: Resource, name: str) -> Refusal:
+def not_found(resource: Resource, name: str) -> StatusError:
     """404 for an object."""
-    return Refusal(404, "NotFound", f'{qualified(resource)} "{name}" not found', _about(resource, name))
+    return StatusError(404, "NotFound", f'{qualified(resource)} "{name}" not found', _about(resource, name))
 
 
-def no_such_path() -> Refusal:
+def no_such_path() -> StatusError:
     """404 for a path that nothing is served at."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def not_supported(what: str) -> Refusal:
+def not_supported(what: str) -> StatusError:
     """405 for what a Kubernetes API server can do and this one does not."""
-    return Refusal(405, "MethodNotAllowed", f"{what} not supported here: {DOCS}")
+    return StatusError(405, "MethodNotAllowed", f"{what} not supported here: {DOCS}")
 
 
-def wrong_method() -> Refusal:
+def wrong_method() -> StatusError:
     """405 for a verb that a Kubernetes API server would refuse there too."""
-    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def already_exists(resource: Resource, name: str) -> Refusal:
+def already_exists(resource: Resource, name: str) -> StatusError:
     """409 for a second object of that name."""
-    return Refusal(409, "AlreadyExists", f'{qualified(resource)} "{name}" already exists', _about(resource, name))
+    return StatusError(409, "AlreadyExists", f'{qualified(resource)} "{name}" already exists', _about(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str, *, what: str = "") -> Refusal:
+def conflict(resource: Resource, name: str, why: str, *, what: str = "") -> StatusError:
     """409: the object is not what the caller thinks. ``what`` replaces the resource's name in the message."""
     message = f'Operation cannot be fulfilled on {what or qualified(resource)} "{name}": {why}'
     about = {"name": name, "kind": what} if what else _about(resource, name)
-    return Refusal(409, "Conflict", message, about)
+    return StatusError(409, "Conflict", message, about)
 
 
-def precondition_failed(resource: Resource, name: str, what: str, given: str, found: str) -> Refusal:
+def precondition_failed(resource: Resource, name: str, what: str, given: str, found: str) -> StatusError:
     """409: another object, or another version of it, is meant."""
     why = f"Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
     return conflict(resource, name, why)
 
 
-def modified(resource: Resource, name: str) -> Refusal:
+def modified(resource: Resource, name: str) -> StatusError:
     """409: another version is stored."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, name, why)
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> StatusError:
     """400."""
-    return Refusal(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Mapping[str, str]] = ()) -> Refusal:
+def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
     """403: admission said no."""
     details = _about(resource, name)
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
-    return Refusal(403, "Forbidden", f'{qualified(resource)} "{name}" is forbidden: {why}', details)
+    return StatusError(403, "Forbidden", f'{qualified(resource)} "{name}" is forbidden: {why}', details)
 
 
-def invalid(resource: Resource, name: str, causes: Sequence[FieldError], *, kind: str = "") -> Refusal:
+def invalid(resource: Resource, name: str, causes: Sequence[FieldError], *, kind: str = "") -> StatusError:
     """422 with a cause for each field. ``kind`` replaces the resource's qualified kind."""
     said = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
@@ -131,29 +131,29 @@ def invalid(resource: Resource, name: str, causes: Sequence[FieldError], *, kind
     name_of, _, group = shown.partition(".")
     details = {"name": name, "group": group, "kind": name_of, "causes": listed}
     details = {key: value for key, value in details.items() if value}
-    return Refusal(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details)
+    return StatusError(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details)
 
 
-def expired(message: str) -> Refusal:
+def expired(message: str) -> StatusError:
     """410: the resourceVersion asked for is no longer known."""
-    return Refusal(410, "Expired", message)
+    return StatusError(410, "Expired", message)
 
 
-def not_acceptable() -> Refusal:
+def not_acceptable() -> StatusError:
     """406: no media type that the client takes is spoken here."""
-    return Refusal(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json", {})
+    return StatusError(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json", {})
 
 
-def unsupported_media() -> Refusal:
+def unsupported_media() -> StatusError:
     """415: the body's media type is not spoken here."""
-    return Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def bad_options(kind: str, cause: FieldError) -> Refusal:
+def bad_options(kind: str, cause: FieldError) -> StatusError:
     """422: a parameter of the query has a value that it cannot have. ``kind``: CreateOptions, ListOptions, …"""
     listed = [{"reason": cause.reason, "message": cause.message, "field": cause.field}]
     details = {"group": "meta.k8s.io", "kind": kind, "causes": listed}
-    return Refusal(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}', details)
+    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}', details)
 
 
 def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:

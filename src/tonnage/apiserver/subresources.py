@@ -14,7 +14,7 @@ from tonnage.apiserver import admitting_pods
 from tonnage.apiserver.lifecycle import set_condition, stamp
 from tonnage.apiserver.request import WriteOptions
 from tonnage.apiserver.status import (
-    Refusal,
+    StatusError,
     bad_request,
     conflict,
     invalid,
@@ -114,9 +114,9 @@ def bind(writes: Writes, namespace: str, name: str, binding: JsonObject, options
         raise bad_request("name in URL does not match name in Binding object")
     if target.get("kind", "Node") not in ("Node", ""):
         why = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise Refusal(500, "", why)
+        raise StatusError(500, "", why)
     if not target.get("name"):
-        raise Refusal(500, "", "target.name: Required value")
+        raise StatusError(500, "", "target.name: Required value")
     with writes.store.lock:
         old = writes.read(PODS, namespace, name)
         pod = old.fresh()

@@ -20,7 +20,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column. ``path`` is for custom kinds: where in the object the cell's value stands."""
 
     name: str
@@ -42,23 +42,23 @@ class Column:
 
 
 @cache
-def columns(kind: str) -> tuple[Column, ...]:
+def columns(kind: str) -> tuple[TableColumn, ...]:
     """The columns of a kind, in order."""
     text = files("tonnage.apiserver").joinpath("table_columns.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return tuple(
-        Column(row["name"], row["type"], row["format"], int(row["priority"]), row["path"], row["description"])
+        TableColumn(row["name"], row["type"], row["format"], int(row["priority"]), row["path"], row["description"])
         for row in rows
         if row["kind"] == kind
     )
 
 
-def columns_of(resource: Resource) -> tuple[Column, ...]:
+def columns_of(resource: Resource) -> tuple[TableColumn, ...]:
     """The columns of a kind; of one that a CRD defines, those that it names."""
     if not resource.open:
         return columns(resource.kind)
-    name = Column("Name", "string", "name", 0, "", f"The {resource.kind}'s name.")
-    return (name, *(Column(one.name, one.type, "", one.priority, one.path, "") for one in resource.columns))
+    name = TableColumn("Name", "string", "name", 0, "", f"The {resource.kind}'s name.")
+    return (name, *(TableColumn(one.name, one.type, "", one.priority, one.path, "") for one in resource.columns))
 
 
 def table(resource: Resource, objects: Sequence[JsonObject], now_s: float, include: str) -> JsonObject:

@@ -15,7 +15,7 @@ import msgspec
 from tonnage.apiserver import render
 from tonnage.apiserver.request import Form
 from tonnage.apiserver.selectors import Selector
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.status import StatusError
 from tonnage.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored, StoreEvent
 from tonnage.kube.resources import Resource
 
@@ -64,7 +64,7 @@ class Watch:
             self._changes = store.subscribe(
                 resource, options.since, namespace=selector.namespace, notify=self._notified
             )
-        except Refusal as refusal:
+        except StatusError as refusal:
             self._changes = store.subscribe(resource, store.version)
             self._fail(refusal)
             return
@@ -86,7 +86,7 @@ class Watch:
             return None
         try:
             self._collect(lines, min(wait_s, self.patience()))
-        except Refusal as refusal:
+        except StatusError as refusal:
             self._fail(refusal)
             return self._first.copy()
         if not lines and time.monotonic() >= self._deadline:
@@ -140,7 +140,7 @@ class Watch:
     def _mark_initial_end(self) -> None:
         self._first.append(_event(b"BOOKMARK", render.bookmark(self.resource, self._changes.version, self.form, True)))
 
-    def _fail(self, refusal: Refusal) -> None:
+    def _fail(self, refusal: StatusError) -> None:
         self._ended = True
         self._changes.close()
         self._first.append(_event(b"ERROR", _encode(refusal.body())))

@@ -17,7 +17,7 @@ from tonnage.apiserver.lifecycle import DeleteOptions
 from tonnage.apiserver.ownership import Owner
 from tonnage.apiserver.request import WriteOptions
 from tonnage.apiserver.status import (
-    Refusal,
+    StatusError,
     already_exists,
     bad_request,
     conflict,
@@ -58,7 +58,7 @@ class Writes:
         """Make an object (the caller gives it away). Raises Refusal (400, 403, 404, 409, 422)."""
         identify(resource, namespace, obj)
         if obj["metadata"].get("resourceVersion"):
-            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_fields(resource, obj, options)
         if resource.custom:
             lifecycle.without_nulls(obj)
@@ -249,7 +249,7 @@ class Writes:
         if wrong:
             where = meta["namespace"] if given_namespace else ""
             about = f"({where}/{name}; {resource.group}/{resource.version}, Kind={resource.kind})"
-            raise Refusal(500, "", f"failed to create typed patch object {about}: {wrong}")
+            raise StatusError(500, "", f"failed to create typed patch object {about}: {wrong}")
         self._check_fields(resource, config, options)
         lifecycle.without_nulls(config)
         owner = Owner(options.manager, ownership.APPLY, resource.api_version, subresource)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tonnage.cel import costs
 from tonnage.cel.macros import UNUSED
-from tonnage.cel.syntax import Fold, Invocation, Literal, Node
+from tonnage.cel.syntax import Fold, Invocation, Literal, SyntaxNode
 from tonnage.cel.validators import walk
 
 LONGEST_ATTRIBUTE = 64
@@ -13,7 +13,7 @@ _GROWING = frozenset(("replace", "join", "lists.range", "split", "findAll", "_+_
 _PRODUCTS = ("matches", "find", "findAll", "contains")
 
 
-def cheap(root: Node) -> bool:
+def cheap(root: SyntaxNode) -> bool:
     """Whether no device that the API server admits makes the evaluation cost more than the limit."""
     nodes = list(walk(root))
     if any(isinstance(n, Fold) and n.variable != UNUSED for n in nodes):

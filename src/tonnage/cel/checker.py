@@ -9,7 +9,7 @@ from tonnage.cel.failures import CompileError, Err
 from tonnage.cel.kinds import BOOL, DYN, INT, STRING, Bindings, Type, general, is_dyn, list_of, map_of, unwrapped
 from tonnage.cel.lexer import place
 from tonnage.cel.signatures import UNSUPPORTED, Overload, functions
-from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, Literal, MapOf, Node, Select, Struct
+from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, Literal, MapOf, Select, Struct, SyntaxNode
 from tonnage.cel.values import Duration, Timestamp, TypeName, UInt
 
 _LITERALS = {
@@ -46,7 +46,7 @@ class Checker:
         self._functions = functions()
         self._bindings = Bindings()
 
-    def check(self, node: Node) -> Type:
+    def check(self, node: SyntaxNode) -> Type:
         """The type of the expression. Raises CompileError."""
         self._check(node)
         return self._bindings.resolve(node.type, free_is_dyn=True)
@@ -55,10 +55,10 @@ class Checker:
         """A type with all that is known by now."""
         return self._bindings.resolve(t, free_is_dyn=True)
 
-    def _wrong(self, node: Node, kind: str, message: str) -> CompileError:
+    def _wrong(self, node: SyntaxNode, kind: str, message: str) -> CompileError:
         return CompileError(kind, message, *place(self._text, node.at))
 
-    def _check(self, node: Node) -> Type:
+    def _check(self, node: SyntaxNode) -> Type:
         match node:
             case Literal():
                 node.type = _LITERALS[type(node.value)]
@@ -109,7 +109,7 @@ class Checker:
         found = self._field(node, node.operand, node.name)
         return BOOL if node.test else self._bindings.resolve(found)
 
-    def _field(self, node: Node, operand: Node, name: str, *, maybe: bool = False) -> Type:
+    def _field(self, node: SyntaxNode, operand: SyntaxNode, name: str, *, maybe: bool = False) -> Type:
         holder, was_optional = unwrapped(self._bindings.resolve(self._check(operand)))
         found = DYN
         if holder.kind == "map":
@@ -192,14 +192,14 @@ class Checker:
 
         return [put(t) for t in overload.arguments], put(overload.result)
 
-    def _joined(self, node: Node, before: Type | None, now: Type) -> Type:
+    def _joined(self, node: SyntaxNode, before: Type | None, now: Type) -> Type:
         if before is None:
             return now
         if self._bindings.assignable([before], [now]):
             return general(before, now)
         raise self._wrong(node, "type mismatch", f"expected {self.resolved(before)}, found {self.resolved(now)}")
 
-    def _element(self, node: Node, maybe: bool) -> Type:
+    def _element(self, node: SyntaxNode, maybe: bool) -> Type:
         t = self._check(node)
         if not maybe:
             return t
@@ -244,18 +244,18 @@ class Checker:
         self._scopes.pop()
         return self._bindings.resolve(node.result.type)
 
-    def _expect(self, node: Node, expected: Type) -> None:
+    def _expect(self, node: SyntaxNode, expected: Type) -> None:
         self._check(node)
         if not self._bindings.assignable([expected], [node.type]):
             shown, found = self.resolved(expected), self.resolved(node.type)
             raise self._wrong(node, "type mismatch", f"expected {shown}, found {found}")
 
-    def invalid(self, node: Node, function: str, error: Err) -> CompileError:
+    def invalid(self, node: SyntaxNode, function: str, error: Err) -> CompileError:
         """A constant argument that the function refuses."""
         return self._wrong(node, "invalid argument", f"invalid argument of {function}: {error.text}")
 
 
-def _dotted(node: Node) -> str:
+def _dotted(node: SyntaxNode) -> str:
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test:

@@ -10,7 +10,7 @@ from tonnage.cel.failures import Err
 from tonnage.cel.kinds import Type
 from tonnage.cel.registry import dispatcher
 from tonnage.cel.runtime import mapped
-from tonnage.cel.syntax import Ident, Invocation, ListOf, Literal, MapOf, Node, Select
+from tonnage.cel.syntax import Ident, Invocation, ListOf, Literal, MapOf, Select, SyntaxNode
 
 NOT_CONSTANT = object()
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
@@ -22,19 +22,19 @@ _PURE = frozenset(("quantity", "isQuantity", "semver", "isSemver", "ip", "cidr",
 class Constants:
     """What is constant in one tree. ``invalid`` makes the error of a conversion that fails."""
 
-    def __init__(self, resolved: Callable[[Type], Type], invalid: Callable[[Node, str, Err], Exception]) -> None:
+    def __init__(self, resolved: Callable[[Type], Type], invalid: Callable[[SyntaxNode, str, Err], Exception]) -> None:
         self.resolved = resolved
         self._invalid = invalid
         self._known: dict[tuple[int, bool], Any] = {}
 
-    def of(self, node: Node, *, calls: bool) -> Any:
+    def of(self, node: SyntaxNode, *, calls: bool) -> Any:
         """The value, or NOT_CONSTANT. ``calls``: calls of more functions than cel-go evaluates count too."""
         key = (id(node), calls)
         if key not in self._known:
             self._known[key] = self._evaluated(node, calls)
         return self._known[key]
 
-    def _evaluated(self, node: Node, calls: bool) -> Any:
+    def _evaluated(self, node: SyntaxNode, calls: bool) -> Any:
         match node:
             case Literal():
                 return node.value

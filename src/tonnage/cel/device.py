@@ -22,7 +22,7 @@ from tonnage.cel.kinds import ANY, BOOL, DYN, STRING, map_of
 from tonnage.cel.lexer import place
 from tonnage.cel.parser import Parser
 from tonnage.cel.quantity import Quantity
-from tonnage.cel.syntax import Node
+from tonnage.cel.syntax import SyntaxNode
 from tonnage.cel.validators import validate
 from tonnage.cel.values import Domains, Names, Semver, Value, name_of
 
@@ -79,7 +79,7 @@ _Run = Callable[[Device, int], Any]
 class CompiledSelector:
     """A compiled expression."""
 
-    def __init__(self, text: str, root: Node, constants: Constants) -> None:
+    def __init__(self, text: str, root: SyntaxNode, constants: Constants) -> None:
         self.text = text
         self._cheap = cheap(root)
         self._root, self._constants = root, constants
@@ -174,7 +174,7 @@ def compile_selector(text: str, *, list_attributes: bool = False) -> CompiledSel
     return CompiledSelector(text, root, constants)
 
 
-def _compiled(text: str, root: Node, constants: Constants, *, counted: bool) -> _Run:
+def _compiled(text: str, root: SyntaxNode, constants: Constants, *, counted: bool) -> _Run:
     generator = Generator(constants, counted=counted)
     code = generator.code(root)
     try:

@@ -21,7 +21,7 @@ from tonnage.cel.constants import NOT_CONSTANT, Constants
 from tonnage.cel.failures import Err, ErrorKind
 from tonnage.cel.kinds import unwrapped
 from tonnage.cel.macros import RESULT, UNUSED
-from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, MapOf, Node, Select
+from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, MapOf, Select, SyntaxNode
 from tonnage.cel.writer import Out, Writer
 
 FIELDS = {
@@ -51,13 +51,13 @@ class Generator(Writer):
         self._scope: dict[str, Variable] = {}
         self._calls = Calls(self.constant)
 
-    def code(self, root: Node) -> str:
+    def code(self, root: SyntaxNode) -> str:
         """A function ``selector(dev, c)`` that returns the value, and the cost if it is counted."""
         out = self._value(root)
         body = [*self._lines, f"    return {out.code}{', c' if self._counted else ''}"]
         return "\n".join(["def selector(dev, c):", *body])
 
-    def _value(self, node: Node) -> Out:
+    def _value(self, node: SyntaxNode) -> Out:
         folded = self._constants.of(node, calls=not self._counted)
         if folded is not NOT_CONSTANT:
             return Out(self.constant(folded), False)
@@ -78,7 +78,7 @@ class Generator(Writer):
                 return self._bind(node) if node.variable == UNUSED else self._fold(node)
         raise AssertionError(node)
 
-    def _raw(self, node: Node) -> Out:
+    def _raw(self, node: SyntaxNode) -> Out:
         """A value that is only looked at further: names and look-ups are cheaper by one."""
         if isinstance(node, Ident) and node.constant is None:
             return self._variable(node.name)
@@ -97,9 +97,9 @@ class Generator(Writer):
             self._emit(f"{out.code} = {variable.code}[0] = {variable.lazy}()")
         return out
 
-    def _chain(self, node: Node, *, raw: bool = False) -> Out:
+    def _chain(self, node: SyntaxNode, *, raw: bool = False) -> Out:
         """Look-ups one after another: ``a.b["c"].?d``."""
-        steps: list[tuple[Any, Node | None, bool, bool]] = []
+        steps: list[tuple[Any, SyntaxNode | None, bool, bool]] = []
         while True:
             if isinstance(node, Select) and node.name:
                 steps.append((node.name, None, False, node.test))
@@ -151,7 +151,7 @@ class Generator(Writer):
                 return self._set(f"{code}.get({self.constant(rest[0][0])}, {missing})"), False, rest[1:]
         return self._set(code, fails=False), False, rest
 
-    def _step(self, out: Out, key: Any, computed: Node | None, optional: bool, test: bool) -> Out:
+    def _step(self, out: Out, key: Any, computed: SyntaxNode | None, optional: bool, test: bool) -> Out:
         look = ("has" if test else "index") + ("_maybe" if optional else "")
         tests = [f"type({out.code}) is not Err"] if out.fails else []
         tests += [f"{out.code} is not ABSENT"] if optional else []
@@ -190,7 +190,7 @@ class Generator(Writer):
                     return self._append(node)
         return self._plain_call(node)
 
-    def _membership(self, node: Node, constants: list[Any]) -> Out:
+    def _membership(self, node: SyntaxNode, constants: list[Any]) -> Out:
         out = self._value(node)
         known = self.constant(frozenset((type(one) is bool, one) for one in constants))
         failed = f"{out.code} if type({out.code}) is Err else " if out.fails else ""
@@ -224,7 +224,7 @@ class Generator(Writer):
                 self._emit(f"{out.code} = {join}({out.code}, {found.code})")
         return out
 
-    def _may_be_else(self, node: Node) -> bool:
+    def _may_be_else(self, node: SyntaxNode) -> bool:
         return self._constants.resolved(node.type).kind != "bool"
 
     def _conditional(self, node: Invocation) -> Out:
@@ -304,7 +304,7 @@ class Generator(Writer):
         self._cost(costs.MAP)
         return out
 
-    def _part(self, node: Node, maybe: bool) -> Callable[[], Out]:
+    def _part(self, node: SyntaxNode, maybe: bool) -> Callable[[], Out]:
         def part() -> Out:
             one = self._value(node)
             if not maybe:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tonnage.cel.failures import CompileError
 from tonnage.cel.lexer import place
-from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, Literal, MapOf, Node, Select
+from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, Literal, MapOf, Select, SyntaxNode
 
 RESULT = "@result"
 UNUSED = "#unused"
@@ -21,11 +21,11 @@ class Expansion:
     text: str
     at: int
 
-    def wrong(self, node: Node, message: str) -> CompileError:
+    def wrong(self, node: SyntaxNode, message: str) -> CompileError:
         """What is wrong with an argument."""
         return CompileError("macro", message, *place(self.text, node.at))
 
-    def name(self, node: Node) -> str:
+    def name(self, node: SyntaxNode) -> str:
         """The name of a variable that the macro declares."""
         if not isinstance(node, Ident):
             raise self.wrong(node, "a macro's variable must be a simple name")
@@ -33,30 +33,36 @@ class Expansion:
             raise self.wrong(node, f"{node.name} is the macro's own variable")
         return node.name
 
-    def result(self) -> Node:
+    def result(self) -> SyntaxNode:
         return Ident(self.at, RESULT)
 
-    def literal(self, value: object) -> Node:
+    def literal(self, value: object) -> SyntaxNode:
         return Literal(self.at, value)
 
-    def call(self, function: str, *arguments: Node) -> Node:
+    def call(self, function: str, *arguments: SyntaxNode) -> SyntaxNode:
         return Invocation(self.at, function, None, list(arguments))
 
     def fold(
-        self, over: Node, names: tuple[str, str], initial: Node, condition: Node, step: Node, result: Node
-    ) -> Node:
+        self,
+        over: SyntaxNode,
+        names: tuple[str, str],
+        initial: SyntaxNode,
+        condition: SyntaxNode,
+        step: SyntaxNode,
+        result: SyntaxNode,
+    ) -> SyntaxNode:
         return Fold(self.at, over, names[0], names[1], RESULT, initial, condition, step, result)
 
-    def bind(self, name: str, value: Node, body: Node) -> Node:
+    def bind(self, name: str, value: SyntaxNode, body: SyntaxNode) -> SyntaxNode:
         """``body`` with a name for ``value``, which is evaluated when it is first asked for."""
         empty = ListOf(self.at, [], [])
         return Fold(self.at, empty, UNUSED, "", name, value, self.literal(False), Ident(self.at, name), body)
 
 
-Macro = Callable[[Expansion, Node | None, list[Node]], Node | None]
+Macro = Callable[[Expansion, SyntaxNode | None, list[SyntaxNode]], SyntaxNode | None]
 
 
-def _names(m: Expansion, arguments: list[Node], count: int) -> tuple[str, str]:
+def _names(m: Expansion, arguments: list[SyntaxNode], count: int) -> tuple[str, str]:
     if count == 1:
         return m.name(arguments[0]), ""
     first, second = m.name(arguments[0]), m.name(arguments[1])
@@ -65,7 +71,7 @@ def _names(m: Expansion, arguments: list[Node], count: int) -> tuple[str, str]:
     return first, second
 
 
-def _has(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+def _has(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
     (tested,) = arguments
     if not isinstance(tested, Select):
         raise m.wrong(tested, "has() takes a field, such as has(a.b)")
@@ -73,7 +79,7 @@ def _has(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
 
 
 def _quantifier(kind: str, variables: int) -> Macro:
-    def expand(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+    def expand(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
         assert target is not None
         names, test = _names(m, arguments, variables), arguments[-1]
         if kind == "all":
@@ -90,7 +96,7 @@ def _quantifier(kind: str, variables: int) -> Macro:
 
 
 def _to_list(variables: int) -> Macro:
-    def expand(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+    def expand(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
         assert target is not None
         names = _names(m, arguments, variables)
         tests = arguments[variables:-1]
@@ -102,7 +108,7 @@ def _to_list(variables: int) -> Macro:
     return expand
 
 
-def _filter(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+def _filter(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
     assert target is not None
     names = _names(m, arguments, 1)
     step = m.call("_+_", m.result(), ListOf(m.at, [arguments[0]], [False]))
@@ -111,7 +117,7 @@ def _filter(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
 
 
 def _to_map(entry: bool) -> Macro:
-    def expand(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+    def expand(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
         assert target is not None
         names = _names(m, arguments, 2)
         added = [arguments[-1]] if entry else [Ident(m.at, names[0]), arguments[-1]]
@@ -123,7 +129,7 @@ def _to_map(entry: bool) -> Macro:
     return expand
 
 
-def _bind(m: Expansion, target: Node | None, arguments: list[Node]) -> Node | None:
+def _bind(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode | None:
     if not isinstance(target, Ident) or target.name != "cel":
         return None
     if not isinstance(arguments[0], Ident):
@@ -132,7 +138,7 @@ def _bind(m: Expansion, target: Node | None, arguments: list[Node]) -> Node | No
 
 
 def _optional(flat: bool) -> Macro:
-    def expand(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+    def expand(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
         assert target is not None
         if not isinstance(arguments[0], Ident):
             raise m.wrong(arguments[0], "the variable must be a simple name")
@@ -145,7 +151,7 @@ def _optional(flat: bool) -> Macro:
     return expand
 
 
-def _sort_by(m: Expansion, target: Node | None, arguments: list[Node]) -> Node:
+def _sort_by(m: Expansion, target: SyntaxNode | None, arguments: list[SyntaxNode]) -> SyntaxNode:
     if isinstance(target, Literal | MapOf):
         raise m.wrong(target, "sortBy() sorts lists")
     assert target is not None

@@ -8,7 +8,7 @@ from tonnage.cel.failures import CompileError
 from tonnage.cel.lexer import RESERVED, Token, place, syntax, tokens
 from tonnage.cel.macros import GLOBAL, RECEIVER, Expansion
 from tonnage.cel.quantity import INT_MAX
-from tonnage.cel.syntax import Ident, Invocation, ListOf, Literal, MapOf, Node, Select, Struct
+from tonnage.cel.syntax import Ident, Invocation, ListOf, Literal, MapOf, Select, Struct, SyntaxNode
 
 _RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
 _LEVELS = (_RELATIONS, ("+", "-"), ("*", "/", "%"))
@@ -25,7 +25,7 @@ class Parser:
         self._place = 0
         self._depth = 0
 
-    def parse(self) -> Node:
+    def parse(self) -> SyntaxNode:
         """The tree, macros expanded. Raises CompileError."""
         node = self._expression()
         if self._now.kind != "end":
@@ -58,7 +58,7 @@ class Parser:
     def _unexpected(self, expected: str) -> CompileError:
         return syntax(self.text, self._now.at, f"found {self._now.text!r}, expected {expected}")
 
-    def _expression(self) -> Node:
+    def _expression(self) -> SyntaxNode:
         self._depth += 1
         if self._depth > DEEPEST:
             raise CompileError("nesting", f"nested more than {DEEPEST} deep", *place(self.text, self._now.at))
@@ -71,11 +71,11 @@ class Parser:
         self._depth -= 1
         return node
 
-    def _either(self) -> Node:
+    def _either(self) -> SyntaxNode:
         return self._chain("||", lambda: self._chain("&&", lambda: self._binary(0)))
 
-    def _chain(self, sign: str, term: Any) -> Node:
-        node: Node = term()
+    def _chain(self, sign: str, term: Any) -> SyntaxNode:
+        node: SyntaxNode = term()
         if not self._is(sign):
             return node
         at, terms = self._now.at, [node]
@@ -83,7 +83,7 @@ class Parser:
             terms.append(term())
         return Invocation(at, f"_{sign}_", None, terms)
 
-    def _binary(self, level: int) -> Node:
+    def _binary(self, level: int) -> SyntaxNode:
         if level == len(_LEVELS):
             return self._unary()
         node = self._binary(level + 1)
@@ -93,7 +93,7 @@ class Parser:
             node = Invocation(sign.at, "@in" if sign.text == "in" else f"_{sign.text}_", None, [node, right])
         return node
 
-    def _unary(self) -> Node:
+    def _unary(self) -> SyntaxNode:
         if not self._is("!", "-"):
             return self._member()
         first = self._next()
@@ -107,7 +107,7 @@ class Parser:
             return node
         return Invocation(first.at, "!_" if first.text == "!" else "-_", None, [node])
 
-    def _member(self, *, negative: bool = False) -> Node:
+    def _member(self, *, negative: bool = False) -> SyntaxNode:
         node = self._primary(negative)
         while self._is(".", "["):
             at = self._now.at
@@ -134,7 +134,7 @@ class Parser:
             raise self._unexpected("a name")
         return self._next()
 
-    def _call(self, name: Token, target: Node | None) -> Node:
+    def _call(self, name: Token, target: SyntaxNode | None) -> SyntaxNode:
         self._expect("(")
         arguments = self._arguments(")")
         macro = (GLOBAL if target is None else RECEIVER).get((name.text, len(arguments)))
@@ -144,8 +144,8 @@ class Parser:
                 return expanded
         return Invocation(name.at, name.text, target, arguments)
 
-    def _arguments(self, closing: str) -> list[Node]:
-        found: list[Node] = []
+    def _arguments(self, closing: str) -> list[SyntaxNode]:
+        found: list[SyntaxNode] = []
         while not self._is(closing):
             found.append(self._expression())
             if not self._take(","):
@@ -153,7 +153,7 @@ class Parser:
         self._expect(closing)
         return found
 
-    def _primary(self, negative: bool) -> Node:
+    def _primary(self, negative: bool) -> SyntaxNode:
         token = self._now
         if token.kind == "number":
             self._next()
@@ -186,8 +186,8 @@ class Parser:
             raise syntax(self.text, token.at, f"{token.text} does not fit 64 bits")
         return token.value
 
-    def _list(self, at: int) -> Node:
-        elements: list[Node] = []
+    def _list(self, at: int) -> SyntaxNode:
+        elements: list[SyntaxNode] = []
         maybe: list[bool] = []
         while not self._is("]"):
             maybe.append(self._take("?"))
@@ -197,8 +197,8 @@ class Parser:
         self._expect("]")
         return ListOf(at, elements, maybe)
 
-    def _map(self, at: int) -> Node:
-        entries: list[tuple[Node, Node, bool]] = []
+    def _map(self, at: int) -> SyntaxNode:
+        entries: list[tuple[SyntaxNode, SyntaxNode, bool]] = []
         while not self._is("}"):
             maybe = self._take("?")
             key = self._expression()
@@ -210,7 +210,7 @@ class Parser:
         return MapOf(at, entries)
 
 
-def _qualified(node: Node) -> bool:
+def _qualified(node: SyntaxNode) -> bool:
     while isinstance(node, Select):
         node = node.operand
     return isinstance(node, Ident)

@@ -9,7 +9,7 @@ from tonnage.cel.kinds import ERROR, Type
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SyntaxNode:
     """A part of an expression, where it stands in the text, and its type once it is checked."""
 
     at: int
@@ -17,14 +17,14 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Literal(Node):
+class Literal(SyntaxNode):
     """A constant."""
 
     value: Any
 
 
 @dataclass(slots=True, eq=False)
-class Ident(Node):
+class Ident(SyntaxNode):
     """A name. ``constant``: the type that it names, as a value."""
 
     name: str
@@ -32,59 +32,59 @@ class Ident(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Select(Node):
+class Select(SyntaxNode):
     """``operand.name``, or the question whether that is there (``has``)."""
 
-    operand: Node
+    operand: SyntaxNode
     name: str
     test: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Invocation(Node):
+class Invocation(SyntaxNode):
     """A function, with a receiver or not. ``overload``: which of its signatures it is, empty when several may be."""
 
     function: str
-    target: Node | None
-    arguments: list[Node]
+    target: SyntaxNode | None
+    arguments: list[SyntaxNode]
     overload: str = field(default="", init=False)
 
     @property
-    def operands(self) -> list[Node]:
+    def operands(self) -> list[SyntaxNode]:
         return self.arguments if self.target is None else [self.target, *self.arguments]
 
 
 @dataclass(slots=True, eq=False)
-class ListOf(Node):
+class ListOf(SyntaxNode):
     """A list; elements with a question mark are left out when they are absent."""
 
-    elements: list[Node]
+    elements: list[SyntaxNode]
     optional: list[bool]
 
 
 @dataclass(slots=True, eq=False)
-class MapOf(Node):
+class MapOf(SyntaxNode):
     """A map, likewise."""
 
-    entries: list[tuple[Node, Node, bool]]
+    entries: list[tuple[SyntaxNode, SyntaxNode, bool]]
 
 
 @dataclass(slots=True, eq=False)
-class Struct(Node):
+class Struct(SyntaxNode):
     """A message. Kubernetes gives selectors none, so it is always refused."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
-class Fold(Node):
+class Fold(SyntaxNode):
     """What macros become: a loop over ``range`` that carries ``accumulator``."""
 
-    range: Node
+    range: SyntaxNode
     variable: str
     second: str
     accumulator: str
-    initial: Node
-    condition: Node
-    step: Node
-    result: Node
+    initial: SyntaxNode
+    condition: SyntaxNode
+    step: SyntaxNode
+    result: SyntaxNode

@@ -12,13 +12,13 @@ from tonnage.cel.calls import REGEX
 from tonnage.cel.constants import NOT_CONSTANT, Constants
 from tonnage.cel.failures import CompileError
 from tonnage.cel.kinds import Type, unwrapped
-from tonnage.cel.syntax import Fold, Invocation, ListOf, Literal, MapOf, Node, Select
+from tonnage.cel.syntax import Fold, Invocation, ListOf, Literal, MapOf, Select, SyntaxNode
 from tonnage.cel.values import name_of
 
-Wrong = Callable[[Node, str, str], CompileError]
+Wrong = Callable[[SyntaxNode, str, str], CompileError]
 
 
-def children(node: Node) -> list[Node]:
+def children(node: SyntaxNode) -> list[SyntaxNode]:
     """The parts of a node."""
     match node:
         case Select():
@@ -34,7 +34,7 @@ def children(node: Node) -> list[Node]:
     return []
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """A node and all that is in it."""
     waiting = [node]
     while waiting:
@@ -43,7 +43,7 @@ def walk(node: Node) -> Iterator[Node]:
         waiting += children(one)
 
 
-def validate(root: Node, constants: Constants, wrong: Wrong) -> None:
+def validate(root: SyntaxNode, constants: Constants, wrong: Wrong) -> None:
     """Raises CompileError. The tree is checked already."""
     for node in walk(root):
         match node:
@@ -57,7 +57,7 @@ def validate(root: Node, constants: Constants, wrong: Wrong) -> None:
                 _key(node, constants, wrong)
 
 
-def _alike(elements: Iterator[tuple[Node, bool]], constants: Constants, wrong: Wrong) -> None:
+def _alike(elements: Iterator[tuple[SyntaxNode, bool]], constants: Constants, wrong: Wrong) -> None:
     expected: Type | None = None
     for element, maybe in elements:
         found = constants.resolved(element.type)

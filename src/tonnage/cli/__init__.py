@@ -56,6 +56,7 @@ COMMANDS = {
     "mig": ("tonnage.cli.mig", "mig", "MIG layouts: what exists, what fits, how to get from one to another."),
     "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
     "savings": ("tonnage.cli.savings", "savings", "What spot, consolidation, schedules and others save on your usage."),
+    "scale": ("tonnage.cli.scale", "scale", "Autoscalers: what they do at each step and why; thresholds for a trace."),
     "why": (
         "tonnage.cli.why",
         "why",

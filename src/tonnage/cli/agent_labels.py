@@ -17,7 +17,7 @@ from tonnage.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tonnage.partitioning.labels import Node
+    from tonnage.partitioning.labels import LabelledNode
 
 _DMI = Path("sys/class/dmi/id/product_name")
 
@@ -71,7 +71,7 @@ def labels(
         raise InputError.at("printed labels are printed once", field="--every", hint="give --features-file FILE too")
     with machine(simulated, state, node) as devices:
 
-        def read() -> Node:
+        def read() -> LabelledNode:
             now = 0 if no_timestamp else int(time.time())
             return features.node_labels(devices, strategy, chosen.sharing, machine=name, timestamp_s=now)
 

@@ -12,6 +12,7 @@ from tonnage.cli import terminal
 from tonnage.cli.agent_machine import PATH, simulated_machine
 from tonnage.cli.cluster import live
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -128,7 +129,6 @@ class _Alone:
     """A node without a cluster: the label is what was typed, and nobody holds devices but processes."""
 
     def __init__(self, name: str) -> None:
-        from tonnage.partitioning.node_cuts import MIG_CONFIG
 
         self._labels = {MIG_CONFIG: name}
 

@@ -91,7 +91,7 @@ def backtest(
         raise InputError.at("it is of one service", field="--selector", hint=f"give --service: {', '.join(names)}")
     with asked.open() as server:
         held = _held(server, loaded, names, asked, traffic == "measured", round(lead_s * NS_PER_S))
-        found = tests.backtest(loaded, chosen, held, run.Options(seed=seed))
+        found = tests.backtest(loaded, chosen, held, run.RunOptions(seed=seed))
     if plot is not None:
         from tonnage.simulation import backtest_plot
 

@@ -15,7 +15,7 @@ from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
-    from tonnage.inference.paged import Report, SchemeResult, Setting, Sized
+    from tonnage.inference.paged import PagedEngine, PagedReport, SchemeResult, Sized
 
 _PATH = click.Path(path_type=Path)
 _PROFILE = Path("examples/traffic-surge/traffic/azure-2023-conv.yaml")
@@ -154,10 +154,10 @@ def _workload(trace: Path | None, profile: Path | None, count: int, seed: int) -
 
 def _setting(
     model: str, gpu: str, ranks: int, kv_tokens: int | None, max_model_len: int | None, played: Sequence[Sized]
-) -> Setting:
+) -> PagedEngine:
     from tonnage.facts import gpus, models
     from tonnage.inference import config
-    from tonnage.inference.paged import Setting
+    from tonnage.inference.paged import PagedEngine
     from tonnage.inference.paged.contiguous import next_power_of_two
     from tonnage.inference.vllm_args import VllmArgs
 
@@ -171,7 +171,7 @@ def _setting(
     longest = max_model_len or min(
         next_power_of_two(max(one.prompt + one.output for one in played)), shape.context_tokens or memory, memory
     )
-    return Setting(
+    return PagedEngine(
         kv_tokens=memory,
         max_model_len=longest,
         max_num_batched_tokens=known.max_num_batched_tokens,
@@ -180,7 +180,7 @@ def _setting(
     )
 
 
-def _check(setting: Setting, played: Sequence[Sized]) -> None:
+def _check(setting: PagedEngine, played: Sequence[Sized]) -> None:
     if setting.kv_tokens < setting.max_model_len:
         raise InputError.at(
             f"--max-model-len is {setting.max_model_len}, but the KV cache holds {setting.kv_tokens} tokens",
@@ -197,7 +197,7 @@ def _check(setting: Setting, played: Sequence[Sized]) -> None:
         )
 
 
-def _print(report: Report, workload: str, engine: str) -> None:
+def _print(report: PagedReport, workload: str, engine: str) -> None:
     requests = "1 request" if report.requests == 1 else f"{report.requests:,} requests"
     terminal.echo(
         f"{workload}: {requests}, mean {report.mean_prompt_tokens:,.0f} prompt and {report.mean_output_tokens:,.0f} "

@@ -38,7 +38,7 @@ PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ControllerSettings:
     """What was asked for on the command line."""
 
     only: tuple[str, ...]
@@ -182,14 +182,14 @@ def controller(**options: Any) -> None:
     tonnage.dev/buys: "true", or those of the Auto Scaling groups of --aws-cluster. Nothing else is touched, and in
     observe mode nothing at all.
     """
-    settings = Settings(**options)
+    settings = ControllerSettings(**options)
     _check(settings)
     with ExitStack() as stack:
         run = _Run(settings, stack)
         sys.exit(run.go())
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: ControllerSettings) -> None:
     if settings.nodes_backend == "aws" and not settings.aws_cluster:
         raise InputError.at("--nodes-backend aws needs --aws-cluster", hint="the name of the EKS cluster")
     if settings.aws_cluster and settings.nodes_backend == "nodeclaims":
@@ -216,10 +216,10 @@ def _check(settings: Settings) -> None:
 class _Run:
     """One process."""
 
-    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+    def __init__(self, settings: ControllerSettings, stack: ExitStack) -> None:
         from tonnage.kube.http import open_cluster
         from tonnage.live.healthz import Health, HealthServer, Metrics
-        from tonnage.live.idling import Standing
+        from tonnage.live.idling import IdleReasons
 
         self.settings = settings
         self.health, self.metrics = Health(), Metrics()
@@ -227,7 +227,7 @@ class _Run:
         stack.callback(self.client.transport.close)
         self.stop = threading.Event()
         self.electors: dict[str, Elector] = {}
-        self.standing = Standing(self._idle)
+        self.standing = IdleReasons(self._idle)
         self.health.idle = self.standing.listed
         self.world, self.manager = self._assemble(stack)
         if settings.listen:
@@ -387,7 +387,7 @@ class _Run:
         return 1 if waiting or self.standing.asked() else 0
 
 
-def _clock(settings: Settings) -> Any:
+def _clock(settings: ControllerSettings) -> Any:
     """The machine's own, or that of simulated machines in another process."""
     from tonnage.kube.clock import WallClock
 

@@ -103,7 +103,7 @@ def _unknown(found: Cluster) -> list[str]:
     return sorted({image for pod in everywhere for image in pod.unknown})
 
 
-def _step(one: fleets.Step) -> dict[str, Any]:
+def _step(one: fleets.NodeUpgrade) -> dict[str, Any]:
     return {
         "node": one.node,
         "from": one.before.written or None,

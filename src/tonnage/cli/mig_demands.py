@@ -19,7 +19,7 @@ from tonnage.facts import mig, names, prices
 from tonnage.objects import apps, core, load, quantity, tree
 from tonnage.partitioning import documents, mig_parted, notation
 from tonnage.partitioning.documents import Document
-from tonnage.partitioning.fleet_plan import Card, Demand
+from tonnage.partitioning.fleet_plan import Demand, PlannedGpu
 from tonnage.partitioning.inventory import cards, inventory
 from tonnage.partitioning.layouts import card
 from tonnage.units import MIB
@@ -51,10 +51,10 @@ Place = Callable[[str], Where]
 
 
 @dataclass(slots=True)
-class Given:
+class MigInput:
     """Cards and demands, and where each demand stands. ``wrong`` has to be fixed first, ``problems`` are warnings."""
 
-    cards: list[Card] = field(default_factory=list)
+    cards: list[PlannedGpu] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     wrong: list[Problem] = field(default_factory=list)
@@ -66,10 +66,10 @@ class Given:
         self.places.append(at)
 
 
-def read(paths: Sequence[Path], gpus: Iterable[str], demands: Iterable[str]) -> Given:
+def read(paths: Sequence[Path], gpus: Iterable[str], demands: Iterable[str]) -> MigInput:
     """Everything that was given. Raises InputError with every problem: unknown GPUs and profiles with near names,
     counts and weights out of range, memory that no card of the fleet has."""
-    given = Given()
+    given = MigInput()
     manifests: list[Path] = []
     for path in paths:
         if path.suffix.lower() == ".csv":
@@ -83,7 +83,7 @@ def read(paths: Sequence[Path], gpus: Iterable[str], demands: Iterable[str]) -> 
     return given
 
 
-def _cluster(given: Given, paths: Sequence[Path]) -> None:
+def _cluster(given: MigInput, paths: Sequence[Path]) -> None:
     manifest = load.read(paths)
     given.problems += manifest.problems
     specs = []
@@ -105,7 +105,7 @@ def _named(name: str, _: str) -> Where:
     return Where(field=name)
 
 
-def _options(given: Given, gpus: Iterable[str], demands: Iterable[str]) -> None:
+def _options(given: MigInput, gpus: Iterable[str], demands: Iterable[str]) -> None:
     counted: dict[str, int] = {}
     for text in gpus:
         for item in [text] if ":" in text else text.split(","):
@@ -139,7 +139,7 @@ def _counted(item: str, option: str, hint: str) -> tuple[str, int]:
     return name, count
 
 
-def _csv(given: Given, path: Path) -> None:
+def _csv(given: MigInput, path: Path) -> None:
     try:
         number = 0
         for number, (line, cells) in enumerate(_cells(path), 1):
@@ -170,7 +170,7 @@ def _cells(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         yield lines.line_num, {key: cell.strip() for key, cell in cells.items() if cell and cell.strip()}
 
 
-def _record(given: Given, cells: dict[str, str], at: Place, number: int) -> None:
+def _record(given: MigInput, cells: dict[str, str], at: Place, number: int) -> None:
     try:
         _row(given, msgspec.convert(cells, Row, strict=False), at, number)
     except msgspec.ValidationError as error:
@@ -179,7 +179,7 @@ def _record(given: Given, cells: dict[str, str], at: Place, number: int) -> None
         given.wrong.append(Problem(at(key), f"{cells[key]!r}: it cannot be read", hint))
 
 
-def _yaml(given: Given, path: Path) -> bool:
+def _yaml(given: MigInput, path: Path) -> bool:
     """Whether the file is a list of demands, which is read then."""
     trees = (
         list(tree.parse(files.text(path, _EXPECTED), str(path)))
@@ -211,7 +211,7 @@ def _inside(document: Document, at: str, key: str) -> Where:
     return document.where(f"{at}.{key}" if key else at)
 
 
-def _row(given: Given, row: Row, at: Place, number: int) -> None:
+def _row(given: MigInput, row: Row, at: Place, number: int) -> None:
     """A demand of a file; wrong is one that asks for nothing, or both ways at once."""
     try:
         mib = -(-quantity.bytes_(row.memory) // MIB) if row.memory != "" else 0
@@ -231,7 +231,7 @@ def _row(given: Given, row: Row, at: Place, number: int) -> None:
     given.add(Demand(name, row.count, row.profile, mib, row.compute, gpu, row.weight), at)
 
 
-def _check(given: Given) -> None:
+def _check(given: MigInput) -> None:
     """That every demand makes sense for some GPU, and its memory for one of the fleet."""
     problems = given.wrong
     known = {one.name for gpu in mig.with_profiles() for one in mig.profiles(gpu, plain=False)}

@@ -17,8 +17,8 @@ from tonnage.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from tonnage.partitioning.documents import Document
-    from tonnage.partitioning.labels import Card
-    from tonnage.partitioning.mig_cards import Made, Outcome
+    from tonnage.partitioning.labels import NodeGpu
+    from tonnage.partitioning.mig_cards import ConfigResult, Made
 
 _PATH = click.Path(path_type=Path)
 _NAMED = "NAME=GPU:LAYOUT"
@@ -220,7 +220,7 @@ def _kind(document: Document) -> str:
     raise InputError(document.problem("", "no configuration that is known here", f"expected {', '.join(kinds)}"))
 
 
-def _outcome(found: Outcome) -> dict[str, Any]:
+def _outcome(found: ConfigResult) -> dict[str, Any]:
     from tonnage.partitioning import notation
     from tonnage.partitioning.layouts import card, kind_of
 
@@ -289,9 +289,9 @@ def _profiles(gpu: str, body: str, field: str) -> tuple[str, ...] | None:
     return notation.layout(f"{gpu}:{body}", field=field).names
 
 
-def _cards(gpu: str, count: int, layouts: tuple[str, ...]) -> list[Card]:
+def _cards(gpu: str, count: int, layouts: tuple[str, ...]) -> list[NodeGpu]:
     from tonnage.facts import gpus
-    from tonnage.partitioning.labels import Card
+    from tonnage.partitioning.labels import NodeGpu
 
     with at_option("--gpu"):
         model = gpus.get(gpu).name
@@ -312,7 +312,7 @@ def _cards(gpu: str, count: int, layouts: tuple[str, ...]) -> list[Card]:
                 raise InputError.at(f"GPU {index} has two layouts", field="--layout", hint=_DEVICES_HINT)
             given.add(index)
             cut[index] = profiles
-    return [Card(model, profiles) for profiles in cut]
+    return [NodeGpu(model, profiles) for profiles in cut]
 
 
 def _chosen(path: Path, label: str) -> Document | None:

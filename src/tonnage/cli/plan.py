@@ -13,7 +13,7 @@ from tonnage.cli.cluster import live
 from tonnage.cli.options import Finite
 
 if TYPE_CHECKING:
-    from tonnage.cli.plan_input import Given
+    from tonnage.cli.plan_input import PlanInput
     from tonnage.provisioning.optimal.replan import Replan
     from tonnage.provisioning.plans import Plan
 
@@ -105,7 +105,7 @@ def plan(
         raise click.exceptions.Exit(1)
 
 
-def _replanned(given: Given, move_price: float) -> Replan:
+def _replanned(given: PlanInput, move_price: float) -> Replan:
     """Nodes of NodePools that could go back, with what waits planned in the same step."""
     from tonnage.provisioning.optimal.replan import replan
     from tonnage.units import micro_usd

@@ -19,6 +19,7 @@ from tonnage.control.nodes import (
     pending_pods,
     waiting_gangs,
 )
+from tonnage.control.static_capacity import nodes_of_pools
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import Snapshot
@@ -28,10 +29,10 @@ from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.load import Manifest
-from tonnage.provisioning import auto_mode
+from tonnage.provisioning import auto_mode, static
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
-from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.scheduling.beyond import beyond, gated
 from tonnage.simulation import assumed, groups, scenario
@@ -44,10 +45,10 @@ _SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlanInput:
     """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``minima``: of how
     many of them it needs a place; ``going``: nodes that may go back, and those that may not; ``stuck``: pods for which
-    no node is of use, and why.
+    no node is of use, and why; ``static``: what static NodePools launch, which is among ``nodes``.
     """
 
     pods: tuple[PendingPod, ...]
@@ -60,9 +61,10 @@ class Given:
     findings: tuple[Finding, ...]
     going: Going
     stuck: tuple[tuple[Ref, str], ...]
+    static: Plan
 
 
-def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> Given:
+def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> PlanInput:
     """Read manifests or a dump of a cluster. Raises InputError for anything that cannot be read."""
     if scenario.is_scenario(paths):
         hint = "give the folder of its manifests, or run it with tonnage simulate"
@@ -99,7 +101,10 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )
     stuck = tuple(_stuck(snapshot, {pod.ref for pod in waiting}, supplied, configuration.blockers))
-    return Given(waiting, nodes, pools, catalogue, settings, gangs, minima, sorted_findings(found), going, stuck)
+    fixed = static.plan(pools.node_pools, *nodes_of_pools(snapshot), catalogue, settings)
+    nodes += tuple(one.in_flight(configurations=pools.configurations) for one in fixed.claims)
+    said = sorted_findings(found)
+    return PlanInput(waiting, nodes, pools, catalogue, settings, gangs, minima, said, going, stuck, fixed)
 
 
 def _stuck(

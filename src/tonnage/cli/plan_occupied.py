@@ -73,7 +73,7 @@ def _kept(
     pool = pools.get(name)
     if pool is None:
         return f"NodePool {name} is not there"
-    if pool.spec.replicas is not None:
+    if pool.is_static:
         return f"NodePool {name} has a fixed number of nodes"
     if why := blocker(one, snapshot.now_ns):
         return why

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from tonnage.cli.plan_input import Given
+from tonnage.cli.plan_input import PlanInput
 from tonnage.cli.plan_occupied import Going
 from tonnage.decisions import Finding, Ref
 from tonnage.provisioning.optimal.difference import NodeChange, difference
@@ -53,10 +53,10 @@ class Unplaceable(msgspec.Struct, frozen=True):
 
 
 class PolicyPlan(msgspec.Struct, frozen=True):
-    """One policy's plan. ``usd_per_hour``: of the new nodes; ``bound_usd_per_hour``: no plan costs less, and ``gap``
-    the part by which one could; both null but for optimal. ``karpenter_way``: constraints that the optimum does not
-    express, with how many pods carry each: these, ``karpenter_way_pods``
-    in all, are placed as Karpenter does."""
+    """One policy's plan. ``usd_per_hour``: of the new nodes, those that static NodePools launch among them;
+    ``bound_usd_per_hour``: no plan costs less, and ``gap`` the part by which one could; both null but for optimal.
+    ``karpenter_way``: constraints that the optimum does not express, with how many pods carry each: these,
+    ``karpenter_way_pods`` in all, are placed as Karpenter does."""
 
     policy: str
     usd_per_hour: float
@@ -124,7 +124,7 @@ class PlanReport(msgspec.Struct, frozen=True):
 
 
 def report(
-    given: Given,
+    given: PlanInput,
     karpenter: Plan | None,
     optimal: OptimalPlan | None,
     replanned: Replan | None = None,
@@ -133,9 +133,9 @@ def report(
     """Of the plans that were made. ``like``: whose ``karpenter`` is."""
     plans = []
     if karpenter is not None:
-        plans.append(_policy(like, karpenter, None, given.stuck))
+        plans.append(_policy(like, karpenter, None, given))
     if optimal is not None:
-        plans.append(_policy(OPTIMAL, optimal.plan, optimal, given.stuck))
+        plans.append(_policy(OPTIMAL, optimal.plan, optimal, given))
     changes = difference(karpenter, optimal.plan, given.pods) if karpenter is not None and optimal is not None else ()
     book = given.catalogue.book
     return PlanReport(
@@ -151,7 +151,8 @@ def report(
     )
 
 
-def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, stuck: Sequence[tuple[Ref, str]] = ()) -> PolicyPlan:
+def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput | None = None) -> PolicyPlan:
+    fixed = given.static if given is not None else Plan((), (), (), (), {})
     nodes = tuple(
         NewNode(
             claim.ref.name,
@@ -166,19 +167,19 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, stuck: Sequence[
             launch.allocatable,
             _names(claim.pods),
         )
-        for claim, launch in zip(plan.claims, plan.launches, strict=True)
+        for claim, launch in zip(fixed.claims + plan.claims, fixed.launches + plan.launches, strict=True)
     )
     on: dict[Ref, list[Ref]] = {}
     for one in plan.nominations:
         on.setdefault(one.node, []).append(one.pod)
     return PolicyPlan(
         name,
-        usd(price(plan)),
-        None if optimal is None else usd(optimal.bound_micro_usd_per_hour),
+        usd(price(fixed) + price(plan)),
+        None if optimal is None else usd(price(fixed) + optimal.bound_micro_usd_per_hour),
         None if optimal is None else optimal.gap,
         nodes,
         tuple(OnNode(node.name, _names(pods)) for node, pods in sorted(on.items())),
-        tuple(_unplaceable(plan, stuck)),
+        tuple(_unplaceable(plan, () if given is None else given.stuck)),
         {} if optimal is None else optimal.kept,
         0 if optimal is None else optimal.held,
     )

@@ -21,7 +21,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
     if not report.pods:
         _line("No pods wait for a node")
     for plan in report.plans:
-        if report.pods:
+        if report.pods or plan.nodes:
             _plan(plan)
     if report.difference or report.left_out:
         terminal.echo("karpenter → optimal")
@@ -42,7 +42,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
     more = len(report.plans[-1].unplaceable) - _REASONS
     if more > 0:
         _line(f"{more} more reasons (-o json has them)")
-    if report.pods:
+    if report.pods or report.plans[-1].nodes:
         _line(f"Prices: {report.region}, {report.prices_as_of}")
     if report.findings and not quiet:
         terminal.echo()
@@ -130,7 +130,7 @@ def _nodes(members: Sequence[NewNode], pool: str) -> None:
     pods = tuple(pod for node in members for pod in node.pods)
     holds = f"{each} each" if len(members) > 1 else each
     _line(f"{len(members)} × {one.instance_type}  ${dollars:.2f}  {where}", "    ", "  ")
-    _line(f"{holds}: {_listed(pods)}", "      ", "    ")
+    _line(f"{holds}: {_listed(pods)}" if pods else "as its static NodePool says", "      ", "    ")
 
 
 def _standing(existing: Sequence[OnNode]) -> list[list[OnNode]]:

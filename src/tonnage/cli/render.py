@@ -10,6 +10,7 @@ from tonnage.cli import terminal
 from tonnage.cli.agent_machine import check_name
 from tonnage.cli.cluster import given, live
 from tonnage.errors import InputError
+from tonnage.facts.labels import GPU_PRESENT
 
 
 @click.group()
@@ -85,4 +86,4 @@ def agent(
 
 
 def _has_gpus(labels: dict[str, str]) -> bool:
-    return labels.get("nvidia.com/gpu.present") == "true"
+    return labels.get(GPU_PRESENT) == "true"

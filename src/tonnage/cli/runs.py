@@ -52,7 +52,7 @@ class Job:
             if due():
                 show(state(self.policy, cluster, until_ns))
 
-        options = run.Options(
+        options = run.RunOptions(
             seed=self.seed,
             trace=self.trace,
             check=self.check,

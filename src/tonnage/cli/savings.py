@@ -166,7 +166,7 @@ def _of_scenario(
         policy,
         order,
         settings,
-        run.Options(seed=seed, price_file=prices),
+        run.RunOptions(seed=seed, price_file=prices),
         keep,
         lambda name: messages.note(f"{name}: done", quiet),
     )

@@ -75,7 +75,7 @@ def of_scenario(
     policy: str | None,
     order: Sequence[str],
     settings: SavingsSettings,
-    options: run.Options,
+    options: run.RunOptions,
     keep: Sequence[str],
     done: Callable[[str], None],
 ) -> SavingsReport:

@@ -13,6 +13,7 @@ from tonnage.cli.cluster import given as input_files
 from tonnage.cli.cluster import live
 from tonnage.cli.options import OUTPUT, at_option, said_as
 from tonnage.errors import InputError
+from tonnage.facts.labels import GPU
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,9 +139,7 @@ def _answer(asked: Question, found: Sequence[Way], best: Way | None) -> dict[str
 
 @click.command()
 @click.argument("named", metavar="NAME=WAY:REPLICAS...", nargs=-1, required=True)
-@click.option(
-    "--resource", default="nvidia.com/gpu", show_default=True, metavar="NAME", help="The resource that is shared."
-)
+@click.option("--resource", default=GPU, show_default=True, metavar="NAME", help="The resource that is shared.")
 @click.option("--rename", is_flag=True, help="Offer shared resources as NAME.shared.")
 @click.option("--one-each", is_flag=True, help="Refuse a container that asks for more than one replica.")
 @click.option("--config-map", default="device-plugin-config", show_default=True, metavar="NAME", help="Its name.")

@@ -15,7 +15,7 @@ from tonnage.fleet import asks
 from tonnage.fleet.asks import Ask, Kind
 from tonnage.objects import apps, core, load, quantity
 from tonnage.objects.base import KubeObject, where
-from tonnage.partitioning.share import Workload
+from tonnage.partitioning.share import SharingWorkload
 from tonnage.units import MIB
 
 _KEYS = ("memory", "util", "every", "step", "latency", "count", "sms", "bound")
@@ -28,17 +28,17 @@ _ANNOTATIONS = tuple(f"{at}metadata.annotations.{asks.FRACTION}" for at in ("", 
 
 
 @dataclass(slots=True)
-class Given:
+class ShareInput:
     """Workloads, and where each is written."""
 
-    workloads: list[Workload] = field(default_factory=list)
+    workloads: list[SharingWorkload] = field(default_factory=list)
     places: list[Where] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
-def read(paths: Sequence[Path], options: Sequence[str], gpu: Gpu, used: str) -> Given:
+def read(paths: Sequence[Path], options: Sequence[str], gpu: Gpu, used: str) -> ShareInput:
     """Everything, in the order given: options first. Raises InputError for what cannot be read."""
-    found = Given()
+    found = ShareInput()
     for text in options:
         name, colon, rest = text.partition(":")
         name = name.strip()
@@ -89,7 +89,7 @@ def _pairs(text: str, at: Where) -> dict[str, str]:
     return found
 
 
-def _workload(name: str, pairs: Mapping[str, str], at: Where) -> Workload:
+def _workload(name: str, pairs: Mapping[str, str], at: Where) -> SharingWorkload:
     def inside(key: str) -> Where:
         return Where(at.file, at.line, f"{at.field}:{key}")
 
@@ -99,7 +99,7 @@ def _workload(name: str, pairs: Mapping[str, str], at: Where) -> Workload:
         load = step_s / every_s
     else:
         load = part(pairs["util"], inside("util"))
-    return Workload(
+    return SharingWorkload(
         name,
         _mib(pairs["memory"], inside("memory")),
         load,
@@ -132,7 +132,7 @@ def _count(text: str, at: Where) -> int:
     return int(text)
 
 
-def _manifests(found: Given, paths: Sequence[Path], gpu: Gpu, used: Mapping[str, str]) -> None:
+def _manifests(found: ShareInput, paths: Sequence[Path], gpu: Gpu, used: Mapping[str, str]) -> None:
     """Deployments by their replicas, and the pods that none of them owns."""
     manifest = load.read(paths)
     found.problems += manifest.problems
@@ -150,7 +150,7 @@ def _manifests(found: Given, paths: Sequence[Path], gpu: Gpu, used: Mapping[str,
 
 
 def _pod(
-    found: Given,
+    found: ShareInput,
     obj: KubeObject,
     spec: core.PodSpec,
     annotations: Mapping[str, str],

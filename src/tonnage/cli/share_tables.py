@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tonnage.cli import terminal
-from tonnage.partitioning.share import Card, Question, Way, cost, offers, reasons
+from tonnage.partitioning.share import FilledGpus, Question, Way, cost, offers, reasons
 from tonnage.simulation.report import formats
 
 _WIDTH = 80
@@ -73,7 +73,7 @@ def _cards(asked: Question, way: Way) -> str:
     return ", ".join(f"{card.count} x {card.gpu} with {_holds(asked, card)}" for card in way.cards)
 
 
-def _holds(asked: Question, card: Card) -> str:
+def _holds(asked: Question, card: FilledGpus) -> str:
     counts = Counter(
         asked.workloads[i].name + (f" ({got.piece})" if got.piece and got.piece != card.gpu else "")
         for i, got in zip(card.holds, card.got, strict=True)

@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulateSettings:
     """How to run, and what to make of the results. ``form`` is table, json or yaml."""
 
     seed: int = 0
@@ -97,7 +97,7 @@ def simulate(scenario: Path, policy: str | None, **options: Any) -> None:
 
     Bundled scenarios go by their place in the source tree: examples/traffic-surge.
     """
-    settings = Settings(**options)
+    settings = SimulateSettings(**options)
     loaded = _load(scenario)
     _finish(_run(loaded, [policy or loaded.default_policy], settings), settings, single=True)
 
@@ -108,7 +108,7 @@ def simulate(scenario: Path, policy: str | None, **options: Any) -> None:
 @_run_options
 def compare(scenario: Path, policies: tuple[str, ...], **options: Any) -> None:
     """Run SCENARIO under several policies, on the same traffic, and show the differences in one table."""
-    settings = Settings(**options)
+    settings = SimulateSettings(**options)
     loaded = _load(scenario)
     names = list(dict.fromkeys(policies or loaded.spec.policies))
     _finish(_run(loaded, names, settings), settings, single=False)
@@ -132,7 +132,7 @@ def demo(seed: int, report: Path, quiet: bool) -> None:
     """
     from tonnage.cli import output
 
-    settings = Settings(seed=seed, report=report, quiet=quiet)
+    settings = SimulateSettings(seed=seed, report=report, quiet=quiet)
     loaded = _load(DEMO)
     results = _run(loaded, list(loaded.spec.policies), settings)
     _write_report(results, settings)
@@ -168,7 +168,7 @@ def _load(path: Path) -> Scenario:
     return scenario.load(files.existing(path))
 
 
-def _run(loaded: Scenario, policies: Sequence[str], settings: Settings) -> list[Result]:
+def _run(loaded: Scenario, policies: Sequence[str], settings: SimulateSettings) -> list[Result]:
     """Run the policies; what is wrong with the report's path or any manifest is said before the first one starts."""
     from tonnage.cli import runs
 
@@ -196,7 +196,7 @@ def _warn(loaded: Scenario, policies: Sequence[str]) -> dict[str, Manifest]:
     return found
 
 
-def _finish(results: Sequence[Result], settings: Settings, *, single: bool) -> None:
+def _finish(results: Sequence[Result], settings: SimulateSettings, *, single: bool) -> None:
     _write_report(results, settings)
     _print(results, settings, single=single)
     if settings.report is not None:
@@ -233,14 +233,14 @@ def _fails(result: Result, fail_on: str) -> str:
     return ""
 
 
-def _write_report(results: Sequence[Result], settings: Settings) -> None:
+def _write_report(results: Sequence[Result], settings: SimulateSettings) -> None:
     if settings.report is not None:
         from tonnage.simulation.report import render
 
         files.write(settings.report, render(results))
 
 
-def _print(results: Sequence[Result], settings: Settings, *, single: bool) -> None:
+def _print(results: Sequence[Result], settings: SimulateSettings, *, single: bool) -> None:
     from tonnage.cli import output
 
     what = results[0] if single else results

@@ -16,9 +16,9 @@ from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from tonnage.facts.models import ModelShape
-    from tonnage.inference.sizing.cards import Card
+    from tonnage.inference.sizing.cards import EngineGpu
     from tonnage.inference.sizing.options import Market
-    from tonnage.inference.sizing.request import Lengths, Request
+    from tonnage.inference.sizing.request import Lengths, SizingRequest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _PATH = click.Path(path_type=Path)
@@ -207,7 +207,7 @@ def size(model: str | None, **given: Any) -> None:
         raise SystemExit(1)
 
 
-def _train(request: Request, given: dict[str, Any]) -> None:
+def _train(request: SizingRequest, given: dict[str, Any]) -> None:
     from tonnage.cli import size_train
     from tonnage.inference import memory
     from tonnage.inference.sizing import training
@@ -283,7 +283,7 @@ def _made(given: dict[str, Any]) -> ModelShape:
     return shape
 
 
-def _request(shape: ModelShape, given: dict[str, Any]) -> Request:
+def _request(shape: ModelShape, given: dict[str, Any]) -> SizingRequest:
     from tonnage.inference import memory, tables
     from tonnage.inference.sizing import request as asked
 
@@ -307,13 +307,13 @@ def _request(shape: ModelShape, given: dict[str, Any]) -> Request:
             field="--pipeline-parallel",
             hint="use the number of layers or less",
         )
-    return asked.Request(
+    return asked.SizingRequest(
         shape=shape,
         stored=memory.precision(given["precision"] or shape.precision),
         kv=memory.precision(given["kv_precision"], field="--kv-precision", kv=True),
         context=asked.context_of(shape, given["context"], lengths),
         lengths=lengths,
-        load=asked.Load(concurrency, given["rate"]),
+        load=asked.OfferedLoad(concurrency, given["rate"]),
         targets=asked.Targets(given["ttft"], given["tpot"]),
         cards=_cards(given["gpu_names"]),
         utilization=utilization,
@@ -347,7 +347,7 @@ def _lengths(given: dict[str, Any]) -> Lengths:
     return asked.of_quantiles(inputs, outputs)
 
 
-def _cards(names: tuple[str, ...]) -> tuple[Card, ...]:
+def _cards(names: tuple[str, ...]) -> tuple[EngineGpu, ...]:
     from tonnage.inference.sizing import cards
 
     if not names:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tonnage.inference.estimate.calibrate import Calibration
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.request import SizingRequest
     from tonnage.live.prometheus import Prometheus
     from tonnage.metrics.promql import Result
 
@@ -32,7 +32,7 @@ _QUERIES = {
 }
 
 
-def calibration(request: Request, given: Mapping[str, Any]) -> Calibration | None:
+def calibration(request: SizingRequest, given: Mapping[str, Any]) -> Calibration | None:
     """The calibration that --calibrate or --prometheus give; None without both. That of measurements is kept in
     ``calibration.json`` beside their file, or in the working directory."""
     file, url = given["calibrate"], given["prometheus"]
@@ -52,7 +52,7 @@ def calibration(request: Request, given: Mapping[str, Any]) -> Calibration | Non
     return found
 
 
-def plain(request: Request, given: Mapping[str, Any]) -> Replica:
+def plain(request: SizingRequest, given: Mapping[str, Any]) -> Replica:
     """What is sized, on the first card."""
     return Replica(
         shape=request.shape,
@@ -65,7 +65,7 @@ def plain(request: Request, given: Mapping[str, Any]) -> Replica:
     )
 
 
-def _kept(file: Path, request: Request) -> Calibration:
+def _kept(file: Path, request: SizingRequest) -> Calibration:
     try:
         found = msgspec.json.decode(files.text(file, "expected a calibration").encode(), type=calibrate.Calibration)
     except msgspec.DecodeError as error:
@@ -80,7 +80,7 @@ def _kept(file: Path, request: Request) -> Calibration:
     return found
 
 
-def _served(request: Request, given: Mapping[str, Any], url: str) -> calibrate.Reading:
+def _served(request: SizingRequest, given: Mapping[str, Any], url: str) -> calibrate.MeasuredLatency:
     """The mean of what vLLM's engines of the model did for the last hour, as one measurement."""
     from tonnage.live.prometheus import Prometheus
 
@@ -95,10 +95,10 @@ def _served(request: Request, given: Mapping[str, Any], url: str) -> calibrate.R
         running = f"sum by (model_name) (avg_over_time({_RUNNING}[{WINDOW}])) / count by (model_name) ({_RUNNING})"
         flying = _of_model(server.query(running).result, request, url) or 1.0
     load = Load(max(flying, 1.0), max(values["input_tokens"], 1.0), max(values["output_tokens"], 1.0))
-    return calibrate.Reading(plain(request, given), load, values["ttft"], values["tpot"])
+    return calibrate.MeasuredLatency(plain(request, given), load, values["ttft"], values["tpot"])
 
 
-def _mean(server: Prometheus, metrics: tuple[str, ...], request: Request, url: str) -> float:
+def _mean(server: Prometheus, metrics: tuple[str, ...], request: SizingRequest, url: str) -> float:
     """The mean of a histogram over the window: of the first of ``metrics`` that has a value."""
     for metric in metrics:
         total, count = (f"sum by (model_name) (rate({metric}_{end}[{WINDOW}]))" for end in ("sum", "count"))
@@ -112,7 +112,7 @@ def _mean(server: Prometheus, metrics: tuple[str, ...], request: Request, url: s
     )
 
 
-def _of_model(result: Result, request: Request, url: str) -> float | None:
+def _of_model(result: Result, request: SizingRequest, url: str) -> float | None:
     """The value of the model that is sized, or of the only one that is served; None for no data."""
     served = (
         {sample.labels.get("model_name", ""): sample.value for sample in result} if isinstance(result, Vector) else {}

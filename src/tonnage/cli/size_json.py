@@ -12,15 +12,15 @@ from tonnage.inference.sizing import options, point, rules, warnings
 
 if TYPE_CHECKING:
     from tonnage.facts.price_book import PriceBook
-    from tonnage.inference.sizing.fit import Plan
-    from tonnage.inference.sizing.options import Answer, Offer, Option
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.fit import ReplicaPlan
+    from tonnage.inference.sizing.options import ReplicaOffer, SizingOption, SizingResult
+    from tonnage.inference.sizing.request import SizingRequest
 
 SCHEMA = "tonnage.dev/size/v1"
 
 
 def document(
-    request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...], book: PriceBook
+    request: SizingRequest, answer: SizingResult, given: dict[str, Any], notes: tuple[str, ...], book: PriceBook
 ) -> dict[str, Any]:
     """Everything, for `-o json`."""
     chosen = options.shown(answer.options, 1 + NEXT_BEST)
@@ -59,7 +59,7 @@ def document(
     }
 
 
-def _option(request: Request, option: Option, given: dict[str, Any]) -> dict[str, Any]:
+def _option(request: SizingRequest, option: SizingOption, given: dict[str, Any]) -> dict[str, Any]:
     load = loading_of(request, option, given)
     return {
         **_plan(request, option.plan),
@@ -76,12 +76,12 @@ def _option(request: Request, option: Option, given: dict[str, Any]) -> dict[str
     }
 
 
-def _offer(offer: Offer) -> dict[str, Any]:
+def _offer(offer: ReplicaOffer) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(offer)
     return {name: None if value == float("inf") else value for name, value in plain.items()}
 
 
-def _plan(request: Request, plan: Plan) -> dict[str, Any]:
+def _plan(request: SizingRequest, plan: ReplicaPlan) -> dict[str, Any]:
     found, kv = plan.memory, plan.kv
     return {
         "card": plan.card.name,

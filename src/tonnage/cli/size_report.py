@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tonnage.facts.price_book import PriceBook
-    from tonnage.inference.memory import Part
-    from tonnage.inference.sizing.fit import Plan
+    from tonnage.inference.memory import MemoryPart
+    from tonnage.inference.sizing.fit import ReplicaPlan
     from tonnage.inference.sizing.loading import Loading
-    from tonnage.inference.sizing.options import Answer, Offer, Option
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.options import ReplicaOffer, SizingOption, SizingResult
+    from tonnage.inference.sizing.request import SizingRequest
 
 _WIDTH = 80
 NEXT_BEST = 3
 _DRAWN = 6
 
 
-def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[str, ...], book: PriceBook) -> None:
+def show(
+    request: SizingRequest, answer: SizingResult, given: dict[str, Any], notes: tuple[str, ...], book: PriceBook
+) -> None:
     """Print the answer."""
     _head(request)
     best = options.shown(answer.options, 1 + NEXT_BEST)
@@ -65,7 +67,7 @@ def show(request: Request, answer: Answer, given: dict[str, Any], notes: tuple[s
         terminal.echo(f"drawn in {given['plot']}")
 
 
-def drawing(request: Request, answer: Answer) -> str:
+def drawing(request: SizingRequest, answer: SizingResult) -> str:
     """The SVG of the best options, one a GPU and parallelism."""
     best = options.shown(answer.options, _DRAWN)
     title = f"{request.shape.name} in {request.stored.name}, {request.lengths.source}"
@@ -73,7 +75,7 @@ def drawing(request: Request, answer: Answer) -> str:
     return plot.svg(title, plot.curves(request, best), None if target is None else target * 1000)
 
 
-def _head(request: Request) -> None:
+def _head(request: SizingRequest) -> None:
     shape, kv = request.shape, request.kv
     size = memory.weight_bytes(shape, request.stored)
     token = shape.kv_bytes_per_token(1) * (kv.kv_bytes or 0) / 1024
@@ -92,7 +94,7 @@ def _head(request: Request) -> None:
     say("; ".join([flight, request.lengths.source, f"context {request.context:,}", *bounds]))
 
 
-def _row(option: Option, mark: str) -> str:
+def _row(option: SizingOption, mark: str) -> str:
     offer, at = option.best, option.point
     if offer is None:
         where, dollars, spot, million = "no price known", "", "", ""
@@ -106,7 +108,7 @@ def _row(option: Option, mark: str) -> str:
     ).rstrip()
 
 
-def _why(request: Request, answer: Answer, chosen: Option) -> None:
+def _why(request: SizingRequest, answer: SizingResult, chosen: SizingOption) -> None:
     met = [option for option in answer.options if option.meets]
     bounded = request.targets.ttft_s is not None or request.targets.tpot_s is not None
     if not chosen.meets:
@@ -126,7 +128,7 @@ def _why(request: Request, answer: Answer, chosen: Option) -> None:
     say(text + ".")
 
 
-def _estimate(request: Request, chosen: Option) -> None:
+def _estimate(request: SizingRequest, chosen: SizingOption) -> None:
     at = chosen.point
     if at.output_tokens_per_s_band is None:
         say(f"No estimate: {at.reason}")
@@ -146,7 +148,7 @@ def _estimate(request: Request, chosen: Option) -> None:
         )
 
 
-def _memory_line(request: Request, chosen: Option) -> None:
+def _memory_line(request: SizingRequest, chosen: SizingOption) -> None:
     found = chosen.plan.memory
     weights = found.bytes_of("weights")
     say(
@@ -170,7 +172,7 @@ def _start(load: Loading | None, given: dict[str, Any]) -> None:
     )
 
 
-def _owned(chosen: Option) -> None:
+def _owned(chosen: SizingOption) -> None:
     owned = chosen.owned
     if owned is None or (chosen.best is not None and chosen.best.source == "own"):
         return
@@ -178,9 +180,9 @@ def _owned(chosen: Option) -> None:
     say(f"{count} would cost ${owned.usd_per_hour:.2f} an hour; --explain says how")
 
 
-def _fits(answer: Answer) -> None:
+def _fits(answer: SizingResult) -> None:
     for kind, title in (("gpu", "GPUs that fit"), ("mig", "MIG instances"), ("time-slice", "time-sliced shares")):
-        least: dict[str, Plan] = {}
+        least: dict[str, ReplicaPlan] = {}
         for option in answer.options:
             plan = option.plan
             if plan.card.kind == kind and plan.gpus < least.get(plan.card.name, plan).gpus + 1:
@@ -193,7 +195,7 @@ def _fits(answer: Answer) -> None:
         say("Too small: " + ", ".join(f"{p.card.name} ({p.short / GIB:.1f} GiB short)" for p in refused))
 
 
-def _nothing(request: Request, answer: Answer) -> None:
+def _nothing(request: SizingRequest, answer: SizingResult) -> None:
     terminal.echo()
     if not answer.refused:
         say(
@@ -211,7 +213,7 @@ def _nothing(request: Request, answer: Answer) -> None:
     say("Use a quantized --precision, a shorter --context, more or larger GPUs (--gpu, --tensor-parallel).")
 
 
-def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
+def _explain(request: SizingRequest, chosen: SizingOption, given: dict[str, Any]) -> None:
     plan = chosen.plan
     terminal.echo()
     terminal.echo(f"Memory of the fullest GPU of {plan.label}")
@@ -246,7 +248,7 @@ def _explain(request: Request, chosen: Option, given: dict[str, Any]) -> None:
     say(f"{plan.card.whole}: {plan.card.gpu.source}")
 
 
-def _times(request: Request, chosen: Option) -> None:
+def _times(request: SizingRequest, chosen: SizingOption) -> None:
     """What takes the time of a decode step, and an hour of an owned GPU."""
     at, plan = chosen.point, chosen.plan
     if at.tpot_s is not None:
@@ -262,14 +264,14 @@ def _times(request: Request, chosen: Option) -> None:
         say(f"  {owned.formula} = ${owned.usd_per_hour / owned.gpus:.2f} an hour")
 
 
-def _kind(request: Request, kind: Any) -> str:
+def _kind(request: SizingRequest, kind: Any) -> str:
     if kind.kind == "state":
         return f"{kind.layers} state layers: {kind.state_bytes:,} B a layer and sequence"
     of = f", last {kind.span:,} tokens" if kind.span else ""
     return f"{kind.layers} {kind.kind} layers: {kind.token_bytes:,} B per token and layer on this GPU{of}"
 
 
-def print_parts(parts: Iterable[Part]) -> None:
+def print_parts(parts: Iterable[MemoryPart]) -> None:
     """Each part on a line, with its formula."""
     for part in parts:
         _part(part.name, part.bytes, part.formula)
@@ -282,7 +284,7 @@ def _part(name: str, size: int, formula: str) -> None:
         terminal.echo(" " * 46 + line)
 
 
-def _rules(request: Request, book: PriceBook) -> None:
+def _rules(request: SizingRequest, book: PriceBook) -> None:
     terminal.echo()
     advice = rules.advise(request)
     say(f"Rule of thumb, {advice.range} ({advice.gigabytes:.4g} GB): {advice.advice}")
@@ -306,12 +308,12 @@ def _rules(request: Request, book: PriceBook) -> None:
     say(f"Rules: {advice.source}")
 
 
-def loading_of(request: Request, option: Option, given: dict[str, Any]) -> Loading | None:
+def loading_of(request: SizingRequest, option: SizingOption, given: dict[str, Any]) -> Loading | None:
     """Of :func:`loadings_of` the disk asked for."""
     return next((row for row in loadings_of(request, option) if row.storage == given["disk"].lower()), None)
 
 
-def loadings_of(request: Request, option: Option) -> list[Loading]:
+def loadings_of(request: SizingRequest, option: SizingOption) -> list[Loading]:
     """How long the replicas of ``option`` load from each disk, on its cheapest offer. Those of one node read the file
     once if its memory can hold it, each for itself otherwise."""
     offer = option.best
@@ -324,14 +326,14 @@ def loadings_of(request: Request, option: Option) -> list[Loading]:
     return loading.loadings(size, kind, max(1, option.plan.gpus // stages), per_node)
 
 
-def label(plan: Plan) -> str:
+def label(plan: ReplicaPlan) -> str:
     """As in ``TP8 PP2 h100``."""
     tp = f"TP{plan.tensor_parallel} " if plan.tensor_parallel > 1 else ""
     pp = f"PP{plan.pipeline_parallel} " if plan.pipeline_parallel > 1 else ""
     return f"{tp}{pp}{plan.card.name}"
 
 
-def _where(offer: Offer) -> str:
+def _where(offer: ReplicaOffer) -> str:
     return f"{offer.nodes} {offer.instance_type}" if offer.instance_type else f"{offer.gpus} owned"
 
 

@@ -89,16 +89,16 @@ def up(scenario: Path, **options: Any) -> None:
 def _run(loaded: Scenario, options: dict[str, Any], child: Sequence[str]) -> int:
     from tonnage.apiserver import kubeconfig
     from tonnage.cli.controller import Printed
-    from tonnage.hollow.up import Settings, Up
-    from tonnage.simulation.run import Options, set_up
+    from tonnage.hollow.up import Up, UpSettings
+    from tonnage.simulation.run import RunOptions, set_up
 
     quiet = options["quiet"]
-    made = set_up(loaded, options["policy"] or loaded.default_policy, Options(seed=options["seed"]))
+    made = set_up(loaded, options["policy"] or loaded.default_policy, RunOptions(seed=options["seed"]))
     path = _kubeconfig_path(loaded, options)
     client = _client(options)
     chosen = () if options["no_controllers"] else options["only"] or CONTROLLERS
     port, speed, prometheus = options["port"], options["speed"], options["prometheus_port"]
-    settings = Settings(port, speed, chosen, client, prometheus, bare=options["bare"])
+    settings = UpSettings(port, speed, chosen, client, prometheus, bare=options["bare"])
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -94,7 +94,7 @@ class OfFiles(Case):
         """What never runs, as nothing but the files is there: what `tonnage check` says of them."""
         folder = written.folder / written.policy(written.default_policy).manifests
         known = written.files or all(Path(one.origin.file).is_relative_to(folder) for one in manifest.objects)
-        made = run.set_up(written, written.default_policy, run.Options(manifest=manifest if known else None))
+        made = run.set_up(written, written.default_policy, run.RunOptions(manifest=manifest if known else None))
         self.blockers = made.configuration.blockers
         pools = made.pools()
         if self.snapshot.fleet.node_by_name or pools.node_pools:
@@ -149,7 +149,7 @@ class OfScenario(Case):
                 raise _ReachedError
 
         chosen = policy or loaded.default_policy
-        made = run.set_up(loaded, chosen, run.Options(seed=seed, observer=watch))
+        made = run.set_up(loaded, chosen, run.RunOptions(seed=seed, observer=watch))
         self._cluster, self._recorder = made.cluster, made.recorder()
         try:
             run.play(made, self._recorder)

@@ -35,38 +35,38 @@ _KINDS = {
 """kubectl's short names of kinds."""
 
 
-class Target(NamedTuple):
+class WhyTarget(NamedTuple):
     """What is meant: a pod or gang (``key``), or an object (``ref``) with its pods."""
 
     key: str = ""
     ref: Ref | None = None
 
 
-def find(name: str, case: Case, namespace: str = "") -> Target:
+def find(name: str, case: Case, namespace: str = "") -> WhyTarget:
     """What the name means. Raises InputError for nothing, and for several."""
     fleet = case.snapshot.fleet
     keys = [f"{space}/{pod}" for space, pod in fleet.pod_by_key]
     known = [*keys, *case.snapshot.gangs]
     if namespace and "/" not in name and f"{namespace}/{name}" in known:
-        return Target(f"{namespace}/{name}")
+        return WhyTarget(f"{namespace}/{name}")
     if name in known:
-        return Target(name)
+        return WhyTarget(name)
     kind, slash, rest = name.partition("/")
     if slash and (of_kind := _of_kind(kind, case.objects)) is not None:
         return _named(of_kind, rest, name, case, namespace)
     if slash and case.told(name) is not None:
-        return Target(name)
+        return WhyTarget(name)
     if slash and (meant := _owner(kind, rest, case)) is not None:
-        return Target(ref=meant)
+        return WhyTarget(ref=meant)
     found = sorted({key for key in known if key.endswith(f"/{name}")})
     if len(found) == 1:
-        return Target(found[0])
+        return WhyTarget(found[0])
     if found:
         hint = f"say which: {', '.join(found[:NEAR])}"
         raise InputError.at(f'"{name}" is the name of {len(found)} pods or gangs', field="POD", hint=hint)
     refs = [_ref(one) for one in case.objects if one.name == name and _has_pods(one)]
     if len(refs) == 1:
-        return Target(ref=refs[0])
+        return WhyTarget(ref=refs[0])
     raise _nothing(name, known, keys, case)
 
 
@@ -80,7 +80,7 @@ def _of_kind(word: str, objects: Sequence[KubeObject]) -> str | None:
     return spelt.get(word.lower(), "Pod" if word.lower() in ("pod", "pods") else None)
 
 
-def _named(kind: str, name: str, written: str, case: Case, namespace: str) -> Target:
+def _named(kind: str, name: str, written: str, case: Case, namespace: str) -> WhyTarget:
     if kind == "Pod":
         return find(f"{namespace}/{name}" if namespace else name, case)
     found = [
@@ -89,7 +89,7 @@ def _named(kind: str, name: str, written: str, case: Case, namespace: str) -> Ta
         if one.kind == kind and one.name == name.rpartition("/")[2] and namespace in ("", one.namespace or "default")
     ]
     if len(found) == 1:
-        return Target(ref=_ref(found[0]))
+        return WhyTarget(ref=_ref(found[0]))
     if found:
         spaces = ", ".join(one.namespace or "default" for one in found)
         raise InputError.at(f'"{written}": there is one in each of {spaces}', field="POD", hint="say which with -n")

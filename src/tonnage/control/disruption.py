@@ -30,12 +30,13 @@ from tonnage.control.nodes import (
 )
 from tonnage.control.running import movable_pods, running_nodes
 from tonnage.control.scale_down import ScaleDown
+from tonnage.control.static_capacity import StaticCapacity
 from tonnage.control.world import World
 from tonnage.decisions import Applied, Decision, Disrupt, Keep, Launch, Reason, Ref, Return, Scalar
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import duration
-from tonnage.provisioning import consolidation, disruption
+from tonnage.provisioning import consolidation, disruption, static
 from tonnage.provisioning.candidates import RunningNode
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.consolidation import Command, Gates, Round
@@ -73,8 +74,8 @@ class _Underway:
 @dataclass(slots=True)
 class Disruption:
     """Takes nodes back. ``epoch_ns`` is added to the world's times to make them Unix times: budgets have cron
-    schedules. ``expires``: nodes that are older than their NodePool's expireAfter go too; where Karpenter manages
-    NodeClaims it sees to that itself.
+    schedules. ``expires``: nodes that are older than their NodePool's expireAfter go too, and those beyond the replicas
+    of static NodePools; where Karpenter manages NodeClaims it sees to that itself.
 
     It remembers what it has begun. After a restart what is left of that are nodes whose termination was begun: they
     are terminated where they are empty and kept where they are not."""
@@ -102,6 +103,7 @@ class Disruption:
         decisions += unfinished(nodes, mine)
         if self.expires:
             decisions += self._expire(snapshot)
+            decisions += self._beyond_replicas(snapshot)
         decisions += self._unneeded(snapshot)
         if self._proposed is not None:
             if snapshot.now_ns < self._proposed[0] + VALIDATION_NS:
@@ -187,6 +189,23 @@ class Disruption:
             self._begin(snapshot, [ref], reason, ())
             yield Disrupt(ref, reason, expired=True)
 
+    def _beyond_replicas(self, snapshot: Snapshot) -> Iterator[Decision]:
+        """Nodes of static NodePools that have more than they say."""
+        pools = [pool for pool in self.pools().node_pools if pool.is_static]
+        if not pools:
+            return
+        mine = {one.node for each in self._underway for one in each.nodes}
+        running = [one for one in self._round(snapshot).nodes if not one.state.deleted and one.ref not in mine]
+        for pool in pools:
+            own = [one for one in running if one.state.node_pool == pool.name]
+            ready = [one for one in own if one.state.initialized_ns is not None]
+            too_many = max(0, len(own) - (pool.spec.replicas or 0))
+            for ref in static.beyond(ready, too_many, self.epoch_ns + snapshot.now_ns):
+                evidence = (("replicas", pool.spec.replicas), ("nodes", len(own)), ("node_pool", pool.name))
+                reason = Reason("its static NodePool has more nodes than replicas", evidence)
+                self._begin(snapshot, [ref], reason, ())
+                yield Disrupt(ref, reason, expired=True)
+
     def _unneeded(self, snapshot: Snapshot) -> Iterable[Decision]:
         """Empty nodes of node groups: what waits for them is how long they are unneeded, and nothing else."""
         groups = [pool for pool in self.pools().node_pools if is_node_group(pool)]
@@ -203,7 +222,7 @@ class Disruption:
         if command is None:
             self._idle = (snapshot.revision, snapshot.unavailable, self._until(snapshot, round_))
             return ()
-        if command.method != consolidation.DRIFT:
+        if command.reason != consolidation.DRIFTED:
             self._proposed = (snapshot.now_ns, command)
             return ()
         self._round_ns = snapshot.now_ns
@@ -386,4 +405,7 @@ def node_loops(
         back = ScaleDown(pools, provisioner, epoch_ns).loop()
     else:
         back = Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
-    return provisioner.loop(), back, *(make(provisioner) for make in more)
+    also = [make(provisioner) for make in more]
+    if expires and policy != CLUSTER_AUTOSCALER:
+        also.append(StaticCapacity(provisioner).loop())
+    return provisioner.loop(), back, *also

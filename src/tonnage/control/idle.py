@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tonnage.control.opt_in import AUTOSCALE, PREFIX, Refusal
+from tonnage.control.opt_in import AUTOSCALE, PREFIX, OptInRefusal
 from tonnage.decisions import Ref
 from tonnage.objects import karpenter
 from tonnage.scaling.policies import POLICIES
@@ -41,7 +41,7 @@ def of_scheduler(name: str, pods: Iterable[str]) -> Iterator[Idle]:
         yield Idle("NoPods", f"no pod has schedulerName: {name}")
 
 
-def of_replicas(asked: int, refused: Iterable[Refusal], silent: Mapping[Ref, str]) -> Iterator[Idle]:
+def of_replicas(asked: int, refused: Iterable[OptInRefusal], silent: Mapping[Ref, str]) -> Iterator[Idle]:
     """Of the replicas controller: ``asked`` are under a policy, of which ``silent`` have no readings, and why."""
     refused = tuple(refused)
     for one in refused:

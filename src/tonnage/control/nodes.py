@@ -22,7 +22,7 @@ from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.cluster_autoscaler import scale_up
-from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.devices import Devices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.on_its_way import on_its_way
@@ -54,7 +54,7 @@ class Pools:
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
     daemon_sets: tuple[core.PodSpec, ...] = ()
     configurations: Configurations = OWN
-    autoscaler: Options = DEFAULTS
+    autoscaler: AutoscalingOptions = DEFAULTS
 
     @property
     def by_name(self) -> dict[str, karpenter.NodePool]:

@@ -38,7 +38,7 @@ LEAST_RATE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class OptInRefusal:
     """A workload that asked and is left alone, and why."""
 
     workload: WorkloadView
@@ -46,27 +46,27 @@ class Refusal:
     message: str
 
 
-def opted_in(snapshot: Snapshot) -> tuple[list[Planned], list[Refusal]]:
+def opted_in(snapshot: Snapshot) -> tuple[list[Planned], list[OptInRefusal]]:
     """Who asked for which policy, and who asked in vain: for something unknown, or though another sets its replicas.
 
     Two hands on one replica count undo each other, so a workload with an HPA or a ScaledObject is never touched."""
     planned: list[Planned] = []
-    refused: list[Refusal] = []
+    refused: list[OptInRefusal] = []
     for view in snapshot.workloads.values():
         wanted = view.annotations.get(AUTOSCALE)
         if wanted is None:
             continue
         if wanted not in POLICIES:
             message = f'{AUTOSCALE}: "{wanted}", expected {" or ".join(POLICIES)}'
-            refused.append(Refusal(view, "UnknownPolicy", message))
+            refused.append(OptInRefusal(view, "UnknownPolicy", message))
         elif view.owner:
             message = f"{view.owner} sets the replicas; delete it, or the annotation {AUTOSCALE}"
-            refused.append(Refusal(view, "AutoscalerConflict", message))
+            refused.append(OptInRefusal(view, "AutoscalerConflict", message))
         else:
             try:
                 planned.append(_planned(wanted, view.key, view.annotations))
             except ValueError as error:
-                refused.append(Refusal(view, "InvalidAnnotation", str(error)))
+                refused.append(OptInRefusal(view, "InvalidAnnotation", str(error)))
     return planned, refused
 
 

@@ -14,7 +14,7 @@ from tonnage.control.scheduler import Scheduler
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.consolidation import Gates
 from tonnage.scheduling import place
-from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.queue import Queue
 
@@ -50,7 +50,7 @@ class Policy:
             place.DEFAULTS,
             policy=self.placement or place.DEFAULTS.policy,
             preemption=self.preemption,
-            defrag=Limits(schedulers=names) if self.defragmentation else None,
+            defrag=DefragLimits(schedulers=names) if self.defragmentation else None,
             scheduler_names=names,
             strict=strict,
         )

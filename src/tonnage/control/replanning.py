@@ -16,7 +16,7 @@ MICRO_USD_PER_MOVE = 10_000
 def replanned(one: Round, effort: Effort | None = None, micro_usd_per_move: int = MICRO_USD_PER_MOVE) -> Command | None:
     """The empty and drifted nodes as Karpenter has them; else the nodes that go back by the cheapest plan for the pods
     of all that may, within the budgets."""
-    first = one.emptiness() or one.drift()
+    first = one.first()
     if first is not None:
         return one.command(first)
     budget = one.budget(consolidation.UNDERUTILIZED)

@@ -10,14 +10,13 @@ from typing import Any
 
 from tonnage.control.loops import Loop
 from tonnage.control.world import World
-from tonnage.decisions import Decision, Ref, Scale
+from tonnage.decisions import Ref, Scale
 from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.metrics.promql import Vector
 from tonnage.scaling import hpa, keda, policies
-from tonnage.scaling.replicas import Reading
-from tonnage.scaling.target import Reading as TrafficReading
-from tonnage.scaling.target import Target
+from tonnage.scaling.replicas import MetricReading
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scheduling.seats import Seats
 
 
@@ -33,19 +32,21 @@ class Autoscalers:
     epoch_ns: int = 0
     """Added to the world's times to make them Unix times: cron triggers have local ones."""
 
-    def sync(self, world: World) -> Sequence[Decision]:
+    def sync(self, world: World) -> Sequence[Scale]:
         """One pass of the HPA controller."""
         snapshot = world.snapshot()
-        decisions: list[Decision] = []
+        decisions: list[Scale] = []
         for spec in self.plain:
-            readings = [Reading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics]
+            readings = [
+                MetricReading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics
+            ]
             decisions += self._recommend(world, snapshot, spec, readings)
         for scaled in self.scaled:
             generated = keda.generated_hpa(scaled)
             workload = snapshot.workloads.get(scaled.target.workload)
             if generated is None or workload is None:
                 continue
-            name = _key(scaled.scaled_object)
+            name = key_of(scaled.scaled_object)
             served, self.keda_states[name] = keda.serve(
                 scaled,
                 self.keda_states.get(name, keda.KedaState()),
@@ -57,12 +58,12 @@ class Autoscalers:
         return decisions
 
     def _recommend(
-        self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[Reading]
+        self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[MetricReading]
     ) -> list[Scale]:
         workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
             return []
-        name = _key(spec.hpa)
+        name = key_of(spec.hpa)
         decision, state = hpa.recommend(
             spec,
             self.states.get(name, hpa.HpaState()),
@@ -79,13 +80,13 @@ class Autoscalers:
             world.note(spec.hpa, inactive.reason, inactive.message)
         return [decision] if decision is not None else []
 
-    def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Decision]:
+    def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Scale]:
         """One turn of KEDA's own loop for one ScaledObject."""
         snapshot = world.snapshot()
         workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
             return ()
-        name = _key(spec.scaled_object)
+        name = key_of(spec.scaled_object)
         decision, self.keda_states[name] = keda.poll(
             spec,
             self.keda_states.get(name, keda.KedaState()),
@@ -100,7 +101,7 @@ class Autoscalers:
     def _is_active(self, spec: keda.KedaSpec) -> bool:
         """Whether the HPA that KEDA made could count from its metrics when it last did."""
         generated = keda.generated_hpa(spec)
-        state = self.states.get(_key(generated.hpa)) if generated is not None else None
+        state = self.states.get(key_of(generated.hpa)) if generated is not None else None
         found = state.condition("ScalingActive") if state is not None else None
         return found is not None and found.status
 
@@ -154,7 +155,7 @@ class ReplicaPlanner:
     """Workloads of which the last tick had no readings, and why."""
     _seats: Seats = field(default_factory=Seats)
 
-    def decide(self, world: World) -> Sequence[Decision]:
+    def decide(self, world: World) -> Sequence[Scale]:
         """A Scale for each workload whose replicas are not what it needs."""
         snapshot = world.snapshot()
         planned = [one for one in self.planned(snapshot) if one.policy == self.policy]
@@ -220,5 +221,6 @@ class _Asker:
         return value
 
 
-def _key(ref: Ref) -> str:
+def key_of(ref: Ref) -> str:
+    """By what the states of an HPA or a ScaledObject are kept."""
     return f"{ref.namespace}/{ref.name}"

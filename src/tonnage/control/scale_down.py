@@ -23,7 +23,7 @@ from tonnage.decisions import Applied, Decision, Disrupt, Evict, Keep, Reason, R
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.provisioning.candidates import RunningNode
 from tonnage.provisioning.cluster_autoscaler import scale_down
-from tonnage.provisioning.cluster_autoscaler.options import SCAN_NS, Options
+from tonnage.provisioning.cluster_autoscaler.options import SCAN_NS, AutoscalingOptions
 from tonnage.provisioning.cluster_autoscaler.scale_down import EVICTION_NS, Kept, Unneeded
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.scheduling.budgets import Budgets
@@ -102,7 +102,7 @@ class ScaleDown:
         found = running_nodes(snapshot, on, there, epoch_ns=self.epoch_ns, nominated=nominated, sized=True)
         return [one for one, _ in found]
 
-    def _cooling(self, now_ns: int, options: Options) -> bool:
+    def _cooling(self, now_ns: int, options: AutoscalingOptions) -> bool:
         """Whether nodes came, went or stayed against its will too lately for any to go."""
         waits = (
             (self._added_ns, options.delay_after_add_ns),
@@ -135,7 +135,7 @@ class ScaleDown:
         )
         return Reason(verdict, evidence)
 
-    def _go_on(self, snapshot: Snapshot, options: Options) -> Iterator[Decision]:
+    def _go_on(self, snapshot: Snapshot, options: AutoscalingOptions) -> Iterator[Decision]:
         fleet = snapshot.fleet
         self._draining = [one for one in self._draining if one.node.name in fleet.node_by_name]
         budgets = Budgets(snapshot)

@@ -10,7 +10,7 @@ from tonnage.control.world import World
 from tonnage.decisions import Decision
 from tonnage.scheduling import place
 from tonnage.scheduling.cache import kept
-from tonnage.scheduling.gangs.release import Held, Patience, release
+from tonnage.scheduling.gangs.release import PartialGang, Patience, release
 from tonnage.scheduling.queue import Queue
 
 NAME = "scheduler"
@@ -28,7 +28,7 @@ class Scheduler:
     settings: place.Settings = place.DEFAULTS
     patience: Patience | None = None
     _cache: place.Cache | None = None
-    _held: dict[str, Held] = field(default_factory=dict)
+    _held: dict[str, PartialGang] = field(default_factory=dict)
     queue: Queue | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:

@@ -53,7 +53,7 @@ class Cluster(Struct, frozen=True):
     waiting: tuple[GpuPod, ...]
 
 
-class Step(Struct, frozen=True):
+class NodeUpgrade(Struct, frozen=True):
     """One node's upgrade. ``breaks`` and ``mends``: (pod, why it does not run after, or did not before). ``moves``:
     pods that are drained, ``stranded`` those that ran and that no other node takes meanwhile, by driver, GPU and free
     GPUs; selectors, taints, CPU and memory are not looked at.
@@ -115,7 +115,7 @@ def why_not(pod: GpuPod, node: GpuNode) -> str:
     return ""
 
 
-def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
+def upgrade(found: Cluster, to: str) -> tuple[NodeUpgrade, ...]:
     """The steps to this driver, in order: first what breaks fewest pods, then strands fewest, then fixes most, then
     moves fewest, then by name. Nodes that are there already or have to keep their driver come last.
 
@@ -141,13 +141,13 @@ def upgrade(found: Cluster, to: str) -> tuple[Step, ...]:
     return (*ordered, *(step for step in steps if step.there), *(step for step in steps if step.refused))
 
 
-def _step(node: GpuNode, after: Host) -> Step:
+def _step(node: GpuNode, after: Host) -> NodeUpgrade:
     before = node.host
     if before.driver is not None and after.driver is not None and facts.at_least(before.driver, after.driver):
-        return Step(node.name, before, before, there=True)
+        return NodeUpgrade(node.name, before, before, there=True)
     gpu = next(one for one in check.fit(Need(""), after).checks if one.name == "gpu")
     if gpu.fits is False:
-        return Step(node.name, before, before, refused=gpu.reason)
+        return NodeUpgrade(node.name, before, before, refused=gpu.reason)
     breaks, mends = [], []
     for pod in node.pods:
         was, will = pod.fits(before), pod.fits(after)
@@ -158,11 +158,11 @@ def _step(node: GpuNode, after: Host) -> Step:
             assert was is not None
             mends.append((pod.name, was.reason))
     moves = tuple(pod.name for pod in node.pods if not pod.fixed)
-    return Step(node.name, before, after, tuple(breaks), tuple(mends), moves)
+    return NodeUpgrade(node.name, before, after, tuple(breaks), tuple(mends), moves)
 
 
-def _with_stranded(step: Step, stranded: tuple[str, ...]) -> Step:
-    return Step(step.node, step.before, step.after, step.breaks, step.mends, step.moves, stranded)
+def _with_stranded(step: NodeUpgrade, stranded: tuple[str, ...]) -> NodeUpgrade:
+    return NodeUpgrade(step.node, step.before, step.after, step.breaks, step.mends, step.moves, stranded)
 
 
 def _stranded(node: GpuNode, nodes: Mapping[str, GpuNode], free: Mapping[str, dict[str, int]]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ _RULE = re.compile(r"(?P<key>[^<>=!]+)(?P<operator>[<>=!]++)(?P<value>.+)", re.D
 _NUMBERS = re.compile(r"[0-9]{1,18}(\.+[0-9]{1,18})*\.*")
 
 
-class Rule(Struct, frozen=True):
+class RequireCondition(Struct, frozen=True):
     """One condition. ``problem``: why it cannot be evaluated, empty where it can."""
 
     written: str
@@ -46,23 +46,23 @@ class Rule(Struct, frozen=True):
     problem: str = ""
 
 
-class Outcome(Struct, frozen=True):
+class RequirementResult(Struct, frozen=True):
     """``holds``: None where it depends on what is not known of the node. ``invalid``: the rule that was reached and
     cannot be evaluated: the container does not start then."""
 
     holds: bool | None
-    invalid: Rule | None = None
+    invalid: RequireCondition | None = None
 
 
 @lru_cache(maxsize=1024)
-def parse(expression: str) -> tuple[tuple[Rule, ...], ...]:
+def parse(expression: str) -> tuple[tuple[RequireCondition, ...], ...]:
     """The rules of each term, in order, without empty ones; a term of commas alone has none. Faulty rules carry their
     problem."""
     terms = (term for term in expression.split(" ") if term)
     return tuple(tuple(_rule(text) for text in term.split(",") if text) for term in terms)
 
 
-def parse_strictly(expression: str, field: str) -> tuple[tuple[Rule, ...], ...]:
+def parse_strictly(expression: str, field: str) -> tuple[tuple[RequireCondition, ...], ...]:
     """The same for an expression that a user types: raises InputError with the first faulty rule."""
     terms = parse(expression)
     for rule in (rule for rules in terms for rule in rules):
@@ -72,55 +72,55 @@ def parse_strictly(expression: str, field: str) -> tuple[tuple[Rule, ...], ...]:
     return terms
 
 
-def evaluate(expression: str, host: Host) -> Outcome:
+def evaluate(expression: str, host: Host) -> RequirementResult:
     """Whether the expression holds on the node; an empty one does. None where possible brands differ about it."""
     found = [_evaluate(expression, replace(host, brands=frozenset((one,)))) for one in sorted(host.brands)]
     if not found:
         return _evaluate(expression, host)
-    return found[0] if all(one.holds is found[0].holds for one in found) else Outcome(None)
+    return found[0] if all(one.holds is found[0].holds for one in found) else RequirementResult(None)
 
 
-def _evaluate(expression: str, host: Host) -> Outcome:
+def _evaluate(expression: str, host: Host) -> RequirementResult:
     terms = parse(expression)
     unknown = False
     for number, rules in enumerate(terms):
         if not rules:  # the C code stops at commas alone, with the answer that it has
-            return Outcome(None if unknown else number == 0)
+            return RequirementResult(None if unknown else number == 0)
         term: bool | None = True
         for rule in rules:
             if rule.problem:
                 open_ = unknown or term is None
-                return Outcome(None) if open_ else Outcome(False, rule)
+                return RequirementResult(None) if open_ else RequirementResult(False, rule)
             found = _holds(rule, host)
             if found is False:
                 term = False
                 break
             term = None if found is None else term
         if term:
-            return Outcome(True)
+            return RequirementResult(True)
         unknown |= term is None
-    return Outcome(None if unknown else not terms)
+    return RequirementResult(None if unknown else not terms)
 
 
-def _rule(text: str) -> Rule:
+def _rule(text: str) -> RequireCondition:
     match = _RULE.fullmatch(text)
     if match is None:
-        return Rule(text, problem="expected a key, an operator and a value")
+        return RequireCondition(text, problem="expected a key, an operator and a value")
     key, sign, value = match["key"].lower(), match["operator"], match["value"]
     sign = "!=" if sign == "!" else sign  # the C code compares as many characters as stand there
     if sign not in _COMPARE:
-        return Rule(text, problem=f"no operator {sign!r}; there are {', '.join(_COMPARE)}")
+        return RequireCondition(text, problem=f"no operator {sign!r}; there are {', '.join(_COMPARE)}")
     if key not in KEYS:
-        return Rule(text, problem=f"no key {match['key']!r}; there are {', '.join(KEYS)}")
+        return RequireCondition(text, problem=f"no key {match['key']!r}; there are {', '.join(KEYS)}")
     if key == "brand":
         problem = "" if sign in ("=", "!=") else "a brand can be equal (=) or not (!=) only"
-        return Rule(text, key, sign, value.lower(), problem=problem)
+        return RequireCondition(text, key, sign, value.lower(), problem=problem)
     if not _NUMBERS.fullmatch(value):
-        return Rule(text, problem=f"{value!r} is not a version")
-    return Rule(text, key, sign, value, tuple(int(part) for part in value.split(".") if part))
+        return RequireCondition(text, problem=f"{value!r} is not a version")
+    return RequireCondition(text, key, sign, value, tuple(int(part) for part in value.split(".") if part))
 
 
-def _holds(rule: Rule, host: Host) -> bool | None:
+def _holds(rule: RequireCondition, host: Host) -> bool | None:
     if rule.key == "brand":
         return (rule.value in host.brands) == (rule.operator == "=") if host.brands else None
     version = {"cuda": host.cuda, "driver": host.driver, "arch": host.arch}[rule.key]
@@ -131,7 +131,7 @@ def _holds(rule: Rule, host: Host) -> bool | None:
     return _COMPARE[rule.operator]((version + pad)[:length], (rule.version + pad)[:length])
 
 
-def _newer(rule: Rule, host: Host) -> bool | None:
+def _newer(rule: RequireCondition, host: Host) -> bool | None:
     """A driver branch that is newer than all known ones runs no less than the newest known CUDA version."""
     newest = facts.toolkits()[0].cuda
     if rule.key != "cuda" or not host.is_newer or facts.at_least(rule.version, newest):

@@ -17,7 +17,7 @@ from tonnage.dra.node_devices import NodeDevices
 from tonnage.dra.pools import NodeView, Slices
 from tonnage.dra.reasons import RequestRefusal, refusals
 from tonnage.dra.results import results
-from tonnage.dra.search import Chosen, OutOfSteps, Search, SelectorFailed
+from tonnage.dra.search import Chosen, DeviceSearch, OutOfSteps, SelectorFailed
 from tonnage.dra.selecting import Compiler, Selectors
 from tonnage.dra.ways import ClaimWays, NotAllocatable, Reader
 from tonnage.objects.dra import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -98,7 +98,7 @@ class Allocator:
             return Allocation(Feasibility.ERROR, error=str(error))
         except OutOfSteps:
             return Allocation(Feasibility.NOT_DECIDED, pools=_unusable(on), steps=steps)
-        if isinstance(search, Search):
+        if isinstance(search, DeviceSearch):
             if search.clashed:
                 return Allocation(Feasibility.ERROR, error=search.clashed, steps=search.steps)
             reasons = tuple(refusals(reader, read))
@@ -113,21 +113,21 @@ def _unusable(on: NodeDevices) -> tuple[str, ...]:
 
 def _searched(
     on: NodeDevices, state: AllocatedState, reader: Reader, claims: Sequence[ClaimWays], steps: int
-) -> tuple[list[Chosen], int] | Search:
+) -> tuple[list[Chosen], int] | DeviceSearch:
     """What was chosen and the steps that it took, or the search that found nothing. Where a selector has no value
     for some device, kube-scheduler's order decides whether that matters, so that order goes first."""
     is_broken = any(way.broken for claim in claims for ways in claim.requests for way in ways)
-    first: Search | None = None
+    first: DeviceSearch | None = None
     if is_broken:
-        first = Search(on, state, reader, claims, published=True)
+        first = DeviceSearch(on, state, reader, claims, published=True)
         if not first.run(steps):
             return first
-    search = Search(on, state, reader, claims, published=False)
+    search = DeviceSearch(on, state, reader, claims, published=False)
     try:
         found = search.run(steps if first else -(-steps // 2))
     except OutOfSteps:
         if first is None:
-            first = Search(on, state, reader, claims, published=True)
+            first = DeviceSearch(on, state, reader, claims, published=True)
             if not first.run(steps // 2):
                 return first
         return first.chosen, steps

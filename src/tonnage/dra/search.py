@@ -57,7 +57,7 @@ class _Position(NamedTuple):
     picked: set[int]
 
 
-class Search:
+class DeviceSearch:
     """One search. ``published``: devices are tried in the order in which kube-scheduler tries them, and a selector that
     has no value ends the search as it does there; otherwise those that leave most are tried first."""
 

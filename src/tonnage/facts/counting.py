@@ -40,7 +40,7 @@ _CONVOLUTION = 4
 """Taps of the convolution in front of linear attention (linear_conv_kernel_dim)."""
 
 
-class Counts(Struct, frozen=True):
+class ParameterCounts(Struct, frozen=True):
     """Parameters by part. ``attention`` is queries and output, ``keys_values`` the projections to keys and values;
     with latent attention ``latent`` is what projects down (held by every rank) and ``attention`` the rest.
     ``small`` is norms, biases and the like."""
@@ -68,7 +68,7 @@ def known(shape: ModelShape) -> bool:
     return bool(shape.ffn or shape.expert_ffn)
 
 
-def count(shape: ModelShape) -> Counts:
+def count(shape: ModelShape) -> ParameterCounts:
     """The parameters of ``shape`` by part. Raises ValueError if it does not say enough (see :func:`known`)."""
     if not known(shape):
         raise ValueError(f"the widths of the FFN layers of {shape.name} are not known")
@@ -84,7 +84,7 @@ def count(shape: ModelShape) -> Counts:
     if "shared-gate" in shape.traits:
         small += moe * shape.hidden
     states, state_small = _states(shape)
-    return Counts(
+    return ParameterCounts(
         embedding=embedding,
         head=0 if "tied" in shape.traits else embedding,
         attention=attention,

@@ -3,7 +3,7 @@
 Read are Llama and its like (Mistral, Qwen2, Qwen2.5, Qwen3, Phi-3, SmolLM), Mixtral, Qwen3-MoE, MiniMax-M2, gpt-oss,
 DeepSeek-V3 and what follows its configuration (R1, V3.2, Kimi-K2, GLM-5), Gemma 2, 3 and 4, and Qwen3.5. Multi-modal
 configurations are read for their language model (``text_config``). An architecture that is not known is read like Llama
-if it has the same fields, which :attr:`Reading.notes` says.
+if it has the same fields, which :attr:`ShapeReading.notes` says.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ _NO_DECODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert", "elect
 """Values of model_type that are encoders, where a configuration names no architecture."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ShapeReading(msgspec.Struct, frozen=True):
     """A shape, and what a person should know of how it was read."""
 
     shape: ModelShape
     notes: tuple[str, ...] = ()
 
 
-def read(file: Path, *, precision: str | None = None) -> Reading:
+def read(file: Path, *, precision: str | None = None) -> ShapeReading:
     """Read a config.json. ``precision`` is taken instead of what its quantization_config says. Raises InputError naming
     file and field where it cannot be read or contradicts itself."""
     try:
@@ -97,7 +97,7 @@ def read(file: Path, *, precision: str | None = None) -> Reading:
     return parse(config, name=str(name or stem or file.name), file=str(file), precision=precision)
 
 
-def parse(config: Any, *, name: str, file: str = "", precision: str | None = None) -> Reading:
+def parse(config: Any, *, name: str, file: str = "", precision: str | None = None) -> ShapeReading:
     """The shape in the decoded ``config``. Raises InputError as :func:`read` does; ``file`` is for its message."""
     if not isinstance(config, dict):
         raise InputError.at("expected an object", file=file, hint="give the config.json of a model")
@@ -117,7 +117,7 @@ def parse(config: Any, *, name: str, file: str = "", precision: str | None = Non
     shape = _shape(fields, kind, name, precision or _quantization(file, outer, config) or "bf16")
     check(shape, file=file)
     counts = counting.count(shape)
-    return Reading(replace(shape, params=counts.total, active_params=counting.active(shape)), tuple(notes))
+    return ShapeReading(replace(shape, params=counts.total, active_params=counting.active(shape)), tuple(notes))
 
 
 def check(shape: ModelShape, *, file: str = "") -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import InputError, Where
 from tonnage.facts import names, tables
-from tonnage.facts.labels import AWS_INSTANCE
+from tonnage.facts.labels import ARCH, AWS_INSTANCE, CAPACITY_TYPE, INSTANCE_TYPE, OS, REGION, ZONE
 
 _CATEGORY_GENERATION = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]+)")
 
@@ -68,17 +68,17 @@ class InstanceType(Struct, frozen=True):
         aws/karpenter-provider-aws pkg/apis/v1/labels.go.
         """
         placed = {
-            "topology.kubernetes.io/zone": zone,
-            "topology.kubernetes.io/region": region or region_of(zone),
-            "karpenter.sh/capacity-type": capacity_type,
+            ZONE: zone,
+            REGION: region or region_of(zone),
+            CAPACITY_TYPE: capacity_type,
         }
         return {**self._own_labels(), **{key: value for key, value in placed.items() if value}}
 
     def _own_labels(self) -> dict[str, str]:
         own: dict[str, str | int | None] = {
-            "node.kubernetes.io/instance-type": self.name,
-            "kubernetes.io/arch": self.arch,
-            "kubernetes.io/os": "linux",
+            INSTANCE_TYPE: self.name,
+            ARCH: self.arch,
+            OS: "linux",
             AWS_INSTANCE + "family": self.family,
             AWS_INSTANCE + "size": self.size,
             AWS_INSTANCE + "hypervisor": self.hypervisor,

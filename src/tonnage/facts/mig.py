@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tonnage.facts import gpus, names, tables
 from tonnage.facts.gpus import Gpu
+from tonnage.facts.labels import MIG_PREFIX, MIG_PRODUCT
 
 
 class MigProfile(Struct, frozen=True):
@@ -54,7 +55,7 @@ class MigProfile(Struct, frozen=True):
         """The extended resource that the device plugin offers for it: ``+me`` is written ``.me``.
 
         Source: NVIDIA/k8s-device-plugin internal/resource."""
-        return f"nvidia.com/mig-{self.name.replace('+', '.')}"
+        return MIG_PREFIX + self.name.replace("+", ".")
 
     @property
     def measured(self) -> bool:
@@ -150,7 +151,7 @@ def as_gpu(gpu: Gpu, profile: MigProfile) -> Gpu:
     return replace(
         gpu,
         name=f"{gpu.name}:{profile.name}",
-        product=f"{gpu.product}-MIG-{profile.name}",
+        product=gpu.product + MIG_PRODUCT + profile.name,
         memory_mib=profile.usable_mib(gpu),
         bandwidth_bytes_per_s=round(gpu.bandwidth_bytes_per_s * memory),
         bf16_flops=gpu.bf16_flops * compute,

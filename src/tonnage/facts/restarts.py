@@ -10,7 +10,7 @@ from msgspec import Struct
 from tonnage.facts import tables
 
 
-class Rule(Struct, frozen=True):
+class RestartRule(Struct, frozen=True):
     """One row. The first row of a kind whose policy, role and cause match decides; an empty set matches any.
 
     ``restarts``: container (of the failed pod, where it is), pod, group, job, task, all, none, index-fails, or fails.
@@ -58,10 +58,10 @@ class Backoff(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[RestartRule, ...]:
     """All rows, in the order in which they are looked at."""
     return tuple(
-        Rule(
+        RestartRule(
             rule=row["rule"],
             kinds=_set(row["kind"]),
             policies=_set(row["policy"]),

@@ -20,10 +20,10 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from tonnage.facts import gpus, tables
-from tonnage.fleet.geometry import MIG_PREFIX, geometry
+from tonnage.facts.labels import GPU, MIG_PREFIX
+from tonnage.fleet.geometry import geometry
 from tonnage.objects import core
 
-GPU = "nvidia.com/gpu"
 SHARED_GPU = "nvidia.com/gpu.shared"
 FRACTION, FRACTION_MEMORY, FRACTION_DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 MEMORY_MIB, MEMORY_PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.columns import Interned, grow
-from tonnage.fleet.devices import OPEN, Cut, How, Piece, State
+from tonnage.fleet.devices import OPEN, Cut, DeviceState, How, Piece
 
 FREE_DEVICE, NO_DEVICE, SHARED_DEVICE = -1, -2, -3
 """In place of a holder: nothing is on the device; there is none; pieces of it are held."""
@@ -94,10 +94,10 @@ class Cards:
         """How the device is partitioned."""
         return self.cuts.rows[int(self.cut[row, device])]
 
-    def state(self, row: int, device: int) -> State:
+    def state(self, row: int, device: int) -> DeviceState:
         """What is free of the device."""
         at = row, device
-        return State(int(self.milli[at]), int(self.mib[at]), int(self.mask[at]), int(self.sharers[at]))
+        return DeviceState(int(self.milli[at]), int(self.mib[at]), int(self.mask[at]), int(self.sharers[at]))
 
     # ---- taking and releasing ----
 

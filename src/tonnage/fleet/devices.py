@@ -1,8 +1,8 @@
 """The state of one device, and what one piece does to it.
 
 Whole devices, shares, memory, MIG instances and replicas differ only in the :class:`Piece` that they take: a vector of
-amounts that is subtracted from a :class:`State` (thousandths of compute, MiB, memory slices, sharers). A device whose
-parts share counters, as DRA describes them, is the same with other counters."""
+amounts that is subtracted from a :class:`DeviceState` (thousandths of compute, MiB, memory slices, sharers). A device
+whose parts share counters, as DRA describes them, is the same with other counters."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Cut:
 OPEN = Cut()
 
 
-class State(NamedTuple):
+class DeviceState(NamedTuple):
     """What is free of a device: thousandths, MiB (0 where not known); slices in use; how many pieces are on it."""
 
     milli: int
@@ -90,9 +90,9 @@ class State(NamedTuple):
     mask: int = 0
     sharers: int = 0
 
-    def without(self, piece: Piece) -> State:
+    def without(self, piece: Piece) -> DeviceState:
         """The state after the piece is taken."""
-        return State(self.milli - piece.milli, self.mib - piece.mib, self.mask | piece.mask, self.sharers + 1)
+        return DeviceState(self.milli - piece.milli, self.mib - piece.mib, self.mask | piece.mask, self.sharers + 1)
 
 
 class Piece(NamedTuple):
@@ -146,7 +146,7 @@ def amounts(ask: Ask, memory: int) -> tuple[int, int] | None:
     return ask.milli if ask.separate else max(1, mib * FULL // memory), mib
 
 
-def takes_part(cut: Cut, state: State, ask: Ask, milli: int, mib: int) -> bool:
+def takes_part(cut: Cut, state: DeviceState, ask: Ask, milli: int, mib: int) -> bool:
     """Whether a device gives a part of ``milli`` and ``mib``. All cores are given to one alone, and none where all are
     taken (Project-HAMi/HAMi pkg/device/nvidia)."""
     if cut.how not in (How.OPEN, How.SPLIT) or state.milli < max(milli, 1) or state.mib < mib:
@@ -166,7 +166,7 @@ def replica(cut: Cut, device: int, memory: int) -> Piece:
     return Piece(device, FULL // cut.replicas, memory // cut.replicas if cut.isolated else 0)
 
 
-def instances(cut: Cut, state: State, device: int, what: str) -> Iterator[Piece]:
+def instances(cut: Cut, state: DeviceState, device: int, what: str) -> Iterator[Piece]:
     """The MIG instances of a resource that the device can give now, best first: made already, or each legal start."""
     how = cut.geometry
     slot = how.slot(what)

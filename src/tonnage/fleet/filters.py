@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tonnage.cuda_fit import host as cuda_host
 from tonnage.cuda_fit import pods as cuda_pods
+from tonnage.facts.labels import UNSCHEDULABLE_TAINT
 from tonnage.fleet.classes import ClassTable, PodClass, Shape
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.volumes import UNKNOWN, Reach, VolumeNeed
@@ -26,7 +27,7 @@ Mask = NDArray[np.bool_]
 OPEN, UNSCHEDULABLE, OTHER_NAME, TAINTED, UNSELECTED, NO_CUDA, UNREACHED, UNFEATURED = range(8)
 """The first filter that refuses a node whatever is free on it; OPEN: none."""
 
-CORDON = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+CORDON = core.Taint(key=UNSCHEDULABLE_TAINT, effect="NoSchedule")
 """The taint of a cordoned node; who tolerates it may stand there."""
 NO_FEATURE = "node(s) didn't match Pod's required features"
 FOREIGN_CUDA = "node(s) cannot run the image's CUDA"

@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from tonnage.fleet.asks import FULL, Ask, Kind
 from tonnage.fleet.cards import FREE_DEVICE, SHARED_DEVICE
 from tonnage.fleet.classes import Shape
-from tonnage.fleet.devices import How, Piece, State
-from tonnage.fleet.search import Search, asked_of, choose, ways
+from tonnage.fleet.devices import DeviceState, How, Piece
+from tonnage.fleet.search import PieceSearch, asked_of, choose, ways
 from tonnage.fleet.state import Fleet
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 
-class Choice(NamedTuple):
+class DeviceFit(NamedTuple):
     """One way to stand on a node: the pieces (of whole devices none), and each device before and after."""
 
     devices: tuple[int, ...]
     pieces: tuple[Piece, ...]
-    before: tuple[State, ...]
-    after: tuple[State, ...]
+    before: tuple[DeviceState, ...]
+    after: tuple[DeviceState, ...]
 
 
 def fits(fleet: Fleet, rows: Rows, shape: Shape) -> Mask:
@@ -139,17 +139,17 @@ CHOICES = 64
 """The most that are listed: an ask of many MIG instances has thousands."""
 
 
-def choices(fleet: Fleet, row: int, ask: Ask) -> list[Choice]:
+def choices(fleet: Fleet, row: int, ask: Ask) -> list[DeviceFit]:
     """The ways to give devices of the node to an ask, one for each different outcome, tightest first; none where it
     does not fit, and one without devices where none are to be given. Its other resources are not looked at."""
     counts_it = ask.resource == fleet.device_unit(row)
     if ask.refused or (ask.shares and not counts_it):
         return []
     todo = asked_of(fleet.cards, row, ask, ask.count if counts_it else 0)
-    return [_choice(way) for way in islice(ways(Search(fleet.cards, row, ask), todo), CHOICES)]
+    return [_choice(way) for way in islice(ways(PieceSearch(fleet.cards, row, ask), todo), CHOICES)]
 
 
-def _choice(way: Search) -> Choice:
+def _choice(way: PieceSearch) -> DeviceFit:
     devices, pieces = way.chosen
     before = tuple(way.before[device] for device in devices)
-    return Choice(devices, pieces, before, tuple(way.after.values()))
+    return DeviceFit(devices, pieces, before, tuple(way.after.values()))

@@ -13,8 +13,6 @@ from tonnage.facts import gpus, mig
 MEDIA = 1 << 8
 """The bit of the media engines, of which a card has one set to give away."""
 
-MIG_PREFIX = "nvidia.com/mig-"
-
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -29,7 +27,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComputeSlot:
     """A compute instance. ``parent``: the resource of its GPU instance; ``within``: the compute slices of that at which
     it may begin; ``slices``: how many it has. Its slot has the part of the GPU instance's memory and compute that its
     slices are of all: what it uses beyond that, the others there have not."""
@@ -48,7 +46,7 @@ class Geometry:
     memory_mib: int
     slots: dict[str, Slot]
     """By resource name, as in ``nvidia.com/mig-1g.10gb``; smallest profile first."""
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, ComputeSlot] = field(default_factory=dict)
     """The compute instances, by resource name: they are there where somebody made them, and never made on demand."""
     _best: dict[tuple[int, str], int | None] = field(default_factory=dict, compare=False, repr=False)
     _left: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
@@ -131,7 +129,7 @@ def geometry(gpu: str) -> Geometry | None:
     return Geometry(gpu, card.memory_mib, slots, parts)
 
 
-def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str], card: gpus.Gpu) -> Part:
+def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str], card: gpus.Gpu) -> ComputeSlot:
     count, bits = profile.compute_slices, (1 << profile.compute_slices) - 1
     whole = 7 if profile.of_memory_slices == 8 else profile.of_memory_slices
     slot = Slot(
@@ -143,7 +141,7 @@ def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str]
     )
     first = min(parent.starts)
     within = tuple(sorted({start - first for start in profile.starts if start - first < parent.compute_slices}))
-    return Part(slot, names[parent.name], within, count)
+    return ComputeSlot(slot, names[parent.name], within, count)
 
 
 def _slot(profile: mig.MigProfile, card: gpus.Gpu) -> Slot:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label that the API server gives every namespace."""
+from tonnage.facts.labels import NAMESPACE_NAME
 
 
 class Namespaces:
@@ -18,7 +17,7 @@ class Namespaces:
 
     def put(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """The namespace has these labels now; None: it is gone. Whether that is another answer than before."""
-        own = {key: value for key, value in (labels or {}).items() if key != NAME_LABEL}
+        own = {key: value for key, value in (labels or {}).items() if key != NAMESPACE_NAME}
         if self._labels.get(name, {}) == own:
             return False
         if own:
@@ -30,4 +29,4 @@ class Namespaces:
 
     def labels(self, name: str) -> dict[str, str]:
         """The labels of the namespace."""
-        return {**self._labels.get(name, {}), NAME_LABEL: name}
+        return {**self._labels.get(name, {}), NAMESPACE_NAME: name}

@@ -8,18 +8,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tonnage.facts import gpus, instances, mig
-from tonnage.facts.labels import GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_PRODUCT
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.facts.labels import (
+    GPU,
+    GPU_COUNT,
+    GPU_MEMORY,
+    GPU_PRODUCT,
+    INSTANCE_TYPE,
+    MIG_PREFIX,
+    SHARED_PRODUCT,
+    product_of,
+)
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.compute import divided
 from tonnage.fleet.devices import OPEN, Cut, How, size
-from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.fleet.geometry import Geometry, geometry
 from tonnage.fleet.rows import NodeRow
 
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
-MEMORY_LABEL = "nvidia.com/gpu.memory"
-LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, GPU_PRODUCT, MEMORY_LABEL)
+LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, GPU_PRODUCT, GPU_MEMORY)
 """All labels that :func:`outfit` looks at."""
 MPS = "mps"
 _INSTANCES = 7
@@ -82,7 +90,7 @@ def cards_of(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> int:
     kind = labels.get(INSTANCE_TYPE, "")
     if instances.known(kind) and (count := instances.get(kind).gpu_count):
         return count
-    product, _, single = labels.get(GPU_PRODUCT, "").removesuffix("-SHARED").partition(MIG_PRODUCT)
+    product, single = product_of(labels.get(GPU_PRODUCT, ""))
     counted, gpu = _whole(labels.get(GPU_COUNT, "")), _by_product().get(product, "")
     if single:
         profile = next((one for one in mig.profiles(gpu, plain=False) if one.name == single), None)
@@ -112,7 +120,7 @@ def memory_of(labels: Mapping[str, str], cuts: tuple[Cut, ...], gpu: str) -> int
     how = geometry(gpu if whole else next((cut.gpu for cut in cuts if cut.gpu), ""))
     if how is not None:
         return how.memory_mib
-    return _whole(labels.get(MEMORY_LABEL, "")) or _memories().get(gpu, 0)
+    return _whole(labels.get(GPU_MEMORY, "")) or _memories().get(gpu, 0)
 
 
 @lru_cache(maxsize=1)
@@ -210,7 +218,7 @@ def _one_card(how: Geometry, mask: int, names: list[str]) -> list[tuple[str, int
 
 def node_gpu(labels: Mapping[str, str], gpu: str) -> str:
     """The GPU of a node by its name in the facts: as its spec says, else by its product label; empty: not known."""
-    return gpu or _by_product().get(labels.get(GPU_PRODUCT, "").removesuffix("-SHARED"), "")
+    return gpu or _by_product().get(labels.get(GPU_PRODUCT, "").removesuffix(SHARED_PRODUCT), "")
 
 
 @lru_cache(maxsize=1)

@@ -11,9 +11,9 @@ import numpy as np
 
 from tonnage.fleet.asks import FULL, Ask
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, NO_DEVICE, SHARED_DEVICE, Cards, Chosen
-from tonnage.fleet.devices import Cut, How, Piece, State, Want, amounts, instances, replica, takes_part, wants
+from tonnage.fleet.devices import Cut, DeviceState, How, Piece, Want, amounts, instances, replica, takes_part, wants
 
-Outcome: TypeAlias = tuple[tuple[int, State, State], ...]
+Outcome: TypeAlias = tuple[tuple[int, DeviceState, DeviceState], ...]
 """(number of the cut, before, after) of each device, in order."""
 
 OUTCOMES = 10_000
@@ -31,7 +31,7 @@ def choose(
     more replicas than a pod should have."""
     if ask.shares and not cards.special[row]:
         return _open_parts(cards, row, ask, wanted)
-    search = Search(cards, row, ask, wanted, observed=observed)
+    search = PieceSearch(cards, row, ask, wanted, observed=observed)
     todo = asked_of(cards, row, ask, count)
     missing = ""
     for want in todo:
@@ -41,7 +41,7 @@ def choose(
         else:
             search.add(found)
     if missing and len(ask.profiles) and len(todo) > 1:
-        way = next(ways(Search(cards, row, ask, wanted, observed=observed), todo), None)
+        way = next(ways(PieceSearch(cards, row, ask, wanted, observed=observed), todo), None)
         if way is not None:
             return way.chosen, ""
     return search.chosen, missing
@@ -71,11 +71,11 @@ def _open_parts(cards: Cards, row: int, ask: Ask, wanted: Sequence[int] | None) 
     return (devices, tuple(Piece(device, milli, mib) for device in devices)), missing
 
 
-def ways(search: Search, todo: Sequence[Want]) -> Iterator[Search]:
+def ways(search: PieceSearch, todo: Sequence[Want]) -> Iterator[PieceSearch]:
     """Every way to find room for all pieces, one for each different outcome, tightest first."""
     seen: set[Outcome] = set()
 
-    def go_on(search: Search, left: Sequence[Want]) -> Iterator[Search]:
+    def go_on(search: PieceSearch, left: Sequence[Want]) -> Iterator[PieceSearch]:
         if not left:
             yield search
             return
@@ -105,7 +105,7 @@ Tightness: TypeAlias = tuple[int, int, int]
 """The lower, the tighter the device, and the more of what is left of it is worth keeping; last the device."""
 
 
-class Option(NamedTuple):
+class DeviceOption(NamedTuple):
     """One device that has room for one piece of an ask. ``piece``: None where it is taken whole."""
 
     key: Tightness
@@ -116,7 +116,7 @@ class Option(NamedTuple):
 TIGHTEST = attrgetter("key")
 
 
-class Search:
+class PieceSearch:
     """The pieces of one ask found so far on one node, and what its devices would then be."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Search:
         self.before = {device: cards.state(row, device) for device in there}
         self.cuts = {device: cards.cut_of(row, device) for device in there}
         self._numbers = {device: int(cards.cut[row, device]) for device in there}
-        self.after: dict[int, State] = {}
+        self.after: dict[int, DeviceState] = {}
         self.whole: list[int] = []
         self.pieces: list[Piece] = []
 
@@ -145,23 +145,23 @@ class Search:
         """What becomes of the devices taken, whichever of those that are alike they are."""
         return tuple(sorted((self._numbers[at], self.before[at], after) for at, after in self.after.items()))
 
-    def copy(self) -> Search:
+    def copy(self) -> PieceSearch:
         """Another that can go on from here."""
         other = copy.copy(self)
         other.after, other.whole, other.pieces = dict(self.after), list(self.whole), list(self.pieces)
         return other
 
-    def add(self, option: Option) -> None:
+    def add(self, option: DeviceOption) -> None:
         """Take this one."""
         device, piece = option.device, option.piece
         if piece is None:
             self.whole.append(device)
-            self.after[device] = State(0, 0, 0, 0)
+            self.after[device] = DeviceState(0, 0, 0, 0)
         else:
             self.pieces.append(piece)
             self.after[device] = (self.after.get(device) or self.before[device]).without(piece)
 
-    def options(self, want: Want, *, every: bool = False) -> Iterator[Option]:
+    def options(self, want: Want, *, every: bool = False) -> Iterator[DeviceOption]:
         """The devices that have room for one more piece; MIG instances at the best start, or at ``every`` one."""
         if self._need is None:
             return
@@ -171,13 +171,13 @@ class Search:
                 continue
             cut = self.cuts[device]
             for piece in self._pieces(cut, state, want, device):
-                yield Option(_tightness(cut, state, piece, want, device in self.after), device, piece)
+                yield DeviceOption(_tightness(cut, state, piece, want, device in self.after), device, piece)
                 if not every:
                     break
             if not want.what and not want.part and cut.how in (How.OPEN, How.SPLIT) and not state.sharers:
-                yield Option((-1, 0, device), device, None)
+                yield DeviceOption((-1, 0, device), device, None)
 
-    def _pieces(self, cut: Cut, state: State, want: Want, device: int) -> Iterator[Piece]:
+    def _pieces(self, cut: Cut, state: DeviceState, want: Want, device: int) -> Iterator[Piece]:
         if want.part:
             if self._need and takes_part(cut, state, self._ask, *self._need):
                 yield Piece(device, *self._need)
@@ -188,7 +188,7 @@ class Search:
             yield replica(cut, device, self._memory)
 
 
-def _tightness(cut: Cut, state: State, piece: Piece, want: Want, used: bool) -> Tightness:
+def _tightness(cut: Cut, state: DeviceState, piece: Piece, want: Want, used: bool) -> Tightness:
     after = state.without(piece)
     if want.what:
         return after.milli, -cut.geometry.left(after.mask), piece.device

@@ -11,14 +11,14 @@ from tonnage.objects import autoscaling, batch, keda
 _COUNTED = ("Pod", "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "LeaderWorkerSet")
 
 
-class Bounds(NamedTuple):
+class PodRange(NamedTuple):
     """The least and the most pods."""
 
     least: int
     most: int
 
 
-def bounds(setting: Setting, pods: Pods) -> Bounds | None:
+def bounds(setting: Setting, pods: Pods) -> PodRange | None:
     """Pods of this template at one time; None where that is not known."""
     own = _own(pods)
     if own is None:
@@ -34,10 +34,10 @@ def bounds(setting: Setting, pods: Pods) -> Bounds | None:
         ):
             continue
         if isinstance(one, keda.ScaledObject):
-            return Bounds(max(one.spec.min_replica_count, 1), one.spec.max_replica_count)
+            return PodRange(max(one.spec.min_replica_count, 1), one.spec.max_replica_count)
         least = 1 if one.spec.min_replicas is None else one.spec.min_replicas
-        return Bounds(max(least, 1), one.spec.max_replicas) if own else Bounds(0, 0)
-    return Bounds(own, own)
+        return PodRange(max(least, 1), one.spec.max_replicas) if own else PodRange(0, 0)
+    return PodRange(own, own)
 
 
 def _own(pods: Pods) -> int | None:

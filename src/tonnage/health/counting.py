@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tonnage.health.inventory import content
 from tonnage.objects import core, leaderworker, training
 from tonnage.objects.base import KubeObject
-from tonnage.objects.templates import Template
+from tonnage.objects.templates import PodTemplate
 from tonnage.workloads.replicas import replicas_of
 
 
@@ -25,7 +25,7 @@ _MOST = 1_000_000
 """More pods than this are counted as this many."""
 
 
-def count(one: KubeObject, template: Template, objects: Iterable[KubeObject]) -> Count:
+def count(one: KubeObject, template: PodTemplate, objects: Iterable[KubeObject]) -> Count:
     """Of a template of the object, when the object is made; autoscalers may want more later."""
     if isinstance(one, core.Pod):
         return ONE

@@ -5,45 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tonnage.facts.labels import (
+    BATCH,
+    JOB_NAME,
+    OLD_JOB_NAME,
+    OLD_JOB_UID,
+    POD_TEMPLATE_HASH,
+    REVISION_HASH,
+    TEMPLATE_GENERATION,
+)
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects.base import Unknown
 from tonnage.objects.core import LabelSelector
 from tonnage.objects.selectors import matches
+from tonnage.workloads.marks import JOB_SET, LWS, RAY_CLUSTER, TRAINING_JOB, VOLCANO_JOB
 
-_JOB = ("batch.kubernetes.io/", "job-name", "controller-uid")
+_JOB = (BATCH, OLD_JOB_NAME, OLD_JOB_UID)
+_STATEFUL = ("statefulset.kubernetes.io/", "apps.kubernetes.io/")
+_JOB_SET = (*_JOB, "jobset.sigs.k8s.io/")
+_TRAIN_JOB = (*_JOB_SET, "trainer.kubeflow.org/")
+_TRAINING = ("training.kubeflow.org/",)
+_RAY = ("ray.io/", "app.kubernetes.io/")
 _ADDED: Mapping[str, tuple[str, ...]] = {
-    "Deployment": ("pod-template-hash",),
-    "DaemonSet": ("controller-revision-hash", "pod-template-generation"),
-    "StatefulSet": ("statefulset.kubernetes.io/", "apps.kubernetes.io/", "controller-revision-hash"),
+    "Deployment": (POD_TEMPLATE_HASH,),
+    "DaemonSet": (REVISION_HASH, TEMPLATE_GENERATION),
+    "StatefulSet": (*_STATEFUL, REVISION_HASH),
     "Job": (*_JOB, "volcano.sh/"),
     "CronJob": _JOB,
-    "JobSet": (*_JOB, "jobset.sigs.k8s.io/"),
-    "TrainingRuntime": (*_JOB, "jobset.sigs.k8s.io/", "trainer.kubeflow.org/"),
-    "ClusterTrainingRuntime": (*_JOB, "jobset.sigs.k8s.io/", "trainer.kubeflow.org/"),
-    "LeaderWorkerSet": ("leaderworkerset.sigs.k8s.io/", "statefulset.kubernetes.io/", "apps.kubernetes.io/"),
-    "RayCluster": ("ray.io/", "app.kubernetes.io/"),
-    "RayJob": ("ray.io/", "app.kubernetes.io/"),
-    "RayService": ("ray.io/", "app.kubernetes.io/"),
-    "PyTorchJob": ("training.kubeflow.org/",),
-    "TFJob": ("training.kubeflow.org/",),
-    "XGBoostJob": ("training.kubeflow.org/",),
-    "JAXJob": ("training.kubeflow.org/",),
-    "MPIJob": ("training.kubeflow.org/",),
+    "JobSet": _JOB_SET,
+    "TrainingRuntime": _TRAIN_JOB,
+    "ClusterTrainingRuntime": _TRAIN_JOB,
+    "LeaderWorkerSet": ("leaderworkerset.sigs.k8s.io/", *_STATEFUL),
+    "RayCluster": _RAY,
+    "RayJob": _RAY,
+    "RayService": _RAY,
+    "PyTorchJob": _TRAINING,
+    "TFJob": _TRAINING,
+    "XGBoostJob": _TRAINING,
+    "JAXJob": _TRAINING,
+    "MPIJob": _TRAINING,
     "Pod": (),
     "ReplicaSet": (),
     "ReplicationController": (),
 }
 """Beginnings of the label keys that the controllers of a kind add to their pods; those of other kinds may add any."""
 _NAMES = {
-    "Job": ("job-name", "batch.kubernetes.io/job-name", "volcano.sh/job-name"),
-    "JobSet": ("jobset.sigs.k8s.io/jobset-name",),
-    "LeaderWorkerSet": ("leaderworkerset.sigs.k8s.io/name",),
-    "RayCluster": ("ray.io/cluster",),
-    "PyTorchJob": ("training.kubeflow.org/job-name",),
-    "TFJob": ("training.kubeflow.org/job-name",),
-    "XGBoostJob": ("training.kubeflow.org/job-name",),
-    "JAXJob": ("training.kubeflow.org/job-name",),
-    "MPIJob": ("training.kubeflow.org/job-name",),
+    "Job": (OLD_JOB_NAME, JOB_NAME, VOLCANO_JOB),
+    "JobSet": (JOB_SET,),
+    "LeaderWorkerSet": (LWS,),
+    "RayCluster": (RAY_CLUSTER,),
+    "PyTorchJob": (TRAINING_JOB,),
+    "TFJob": (TRAINING_JOB,),
+    "XGBoostJob": (TRAINING_JOB,),
+    "JAXJob": (TRAINING_JOB,),
+    "MPIJob": (TRAINING_JOB,),
 }
 """Of these keys, those whose value is the name of the object."""
 _PASSIVE = frozenset(

@@ -16,23 +16,32 @@ from tonnage.cuda_fit import host as hosts
 from tonnage.cuda_fit.host import Host
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, mig
-from tonnage.facts.labels import GPU_PRODUCT, INSTANCE_TYPE
-from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
+from tonnage.facts.labels import (
+    ARCH,
+    GPU,
+    GPU_COUNT,
+    GPU_PRODUCT,
+    INSTANCE_TYPE,
+    MIG_PREFIX,
+    MIG_PRODUCT,
+    OS,
+    SHARED_PRODUCT,
+    product_of,
+)
+from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal, shape_of
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations, cut_node
 from tonnage.provisioning import labels as known_labels
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.load import Load, Market, Stage
-from tonnage.provisioning.pods import PREFER_NO_SCHEDULE, PodShape, Step, strict_requirements
+from tonnage.provisioning.load import ClaimLoad, Market, Stage
+from tonnage.provisioning.pods import PREFER_NO_SCHEDULE, PodShape, RelaxationStep, strict_requirements
 from tonnage.provisioning.requirements import Requirements
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 
 ACCELERATOR = "cloud.google.com/gke-accelerator"
-_MIG_MARK, _SHARED_MARK = "-MIG-", "-SHARED"
 NO_HOST = Host()
 
 
@@ -47,7 +56,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class PodGpu:
     """What a pod gets of a GPU. ``name``: of the GPU or the MIG instance, as in :func:`tonnage.facts.mig.resolve`.
     ``sharers``: how many pods may be on it. ``part``: the most of its memory that the pod can have, 1 where nothing
     stops it."""
@@ -64,7 +73,7 @@ class Place:
     NodePool of its nodes. ``bought``: they are still to be launched."""
 
     name: str
-    card: Card | None
+    card: PodGpu | None
     cards: int = 0
     host: Host = NO_HOST
     instance_type: str = ""
@@ -88,7 +97,7 @@ class Landing:
         self._stages = 0
 
     @cached_property
-    def templates(self) -> tuple[Template, ...]:
+    def templates(self) -> tuple[PoolTemplate, ...]:
         """The NodePools that can be read."""
         made = []
         for pool in self._pools:
@@ -138,17 +147,17 @@ class Landing:
             for card in self._cards(gpu, count, machine.labels, shape.ask):
                 yield Place(machine.name, card, count, host, type_, pool=pool)
 
-    def _on_pool(self, template: Template, shape: PodShape) -> Iterator[Place]:
+    def _on_pool(self, template: PoolTemplate, shape: PodShape) -> Iterator[Place]:
         catalogue = self.catalogue
         amounts = {"pods": 1, **shape.requests}
         cut = {SHARED_GPU, *dict(shape.ask.profiles)}
         counted = {name: amount for name, amount in amounts.items() if name not in cut}
         for wanted in strict_requirements(shape):
             self._stages += 1
-            step = Step((*shape.tolerations, PREFER_NO_SCHEDULE), wanted)
+            step = RelaxationStep((*shape.tolerations, PREFER_NO_SCHEDULE), wanted)
             requests, unknown = catalogue.amounts(counted), tuple(catalogue.unknown(counted))
             stage = Stage(self._stages, step, amounts, requests, unknown, shape.ask)
-            load = Load.empty(self._market, template, template.types).join(stage)
+            load = ClaimLoad.empty(self._market, template, template.types).join(stage)
             if load is None:
                 continue
             for layout, index in zip(*np.nonzero(load.choices & load.types), strict=True):
@@ -173,12 +182,12 @@ class Landing:
     def _sold(self, wanted: Requirements) -> frozenset[str] | None:
         """The GPUs of the instance types that labels of theirs select; None where none is asked for."""
         own = known_labels.of_instance_type() & set(wanted)
-        if not own - {"kubernetes.io/arch", "kubernetes.io/os"}:
+        if not own - {ARCH, OS}:
             return None
         chosen = np.flatnonzero(self.catalogue.select(wanted))
         return frozenset(self.catalogue.types[int(index)].gpu for index in chosen)
 
-    def _cards(self, gpu: str, count: int, labels: Mapping[str, str], ask: Ask) -> Iterator[Card | None]:
+    def _cards(self, gpu: str, count: int, labels: Mapping[str, str], ask: Ask) -> Iterator[PodGpu | None]:
         """What the pod may get of the node's GPUs."""
         if not gpu or ask.kind is Kind.NONE:
             yield None
@@ -186,50 +195,50 @@ class Landing:
             for resource, _ in ask.profiles:
                 yield _instance(gpu, resource)
         else:
-            product = labels.get(GPU_PRODUCT, "")
+            _, profile = product_of(labels.get(GPU_PRODUCT, ""))
             made = cut_node(self.cuts, labels, gpu, max(1, count))
             cuts = made.cuts or (Cut(),)
-            if not made.cuts and _MIG_MARK in product:
-                yield _instance(gpu, MIG_PREFIX + product.partition(_MIG_MARK)[2].removesuffix(_SHARED_MARK))
+            if not made.cuts and profile:
+                yield _instance(gpu, MIG_PREFIX + profile)
                 return
             for cut in dict.fromkeys(cuts):
                 yield from _of_cut(gpu, cut, ask)
 
 
-def _of_cut(gpu: str, cut: Cut, ask: Ask) -> Iterator[Card | None]:
+def _of_cut(gpu: str, cut: Cut, ask: Ask) -> Iterator[PodGpu | None]:
     name = gpus.get(gpu).name
     if cut.how is How.REPLICAS and cut.instances is not None:
         for resource in dict.fromkeys(resource for resource, _ in cut.instances):
             card = _instance(gpu, resource)
             each = cut.replicas // max(1, len(cut.instances))
-            yield card and Card(card.name, each)
+            yield card and PodGpu(card.name, each)
     elif cut.how is How.REPLICAS:
         part = ask.count / cut.replicas if cut.isolated else 1.0
-        yield Card(name, cut.replicas, min(1.0, part))
+        yield PodGpu(name, cut.replicas, min(1.0, part))
     elif cut.how is How.MIG:
         return  # whole GPUs are not offered
     elif ask.kind is Kind.MEMORY and ask.separate:
         part = ask.mib / gpus.get(gpu).memory_mib if ask.mib else ask.percent / 100
-        yield Card(name, math.floor(1 / part) if 0 < part < 1 else 1, min(1.0, part or 1.0))
+        yield PodGpu(name, math.floor(1 / part) if 0 < part < 1 else 1, min(1.0, part or 1.0))
     elif ask.kind is Kind.SHARE and ask.milli:
-        yield Card(name, max(1, FULL // ask.milli))
+        yield PodGpu(name, max(1, FULL // ask.milli))
     else:
-        yield Card(name)
+        yield PodGpu(name)
 
 
-def _instance(gpu: str, resource: str) -> Card | None:
+def _instance(gpu: str, resource: str) -> PodGpu | None:
     """The MIG instance that the device plugin offers by this name on the GPU; None where the GPU has none such."""
     for profile in mig.profiles(gpu, plain=False):
         if profile.resource == resource:
-            return Card(f"{gpu}:{profile.name}")
+            return PodGpu(f"{gpu}:{profile.name}")
     return None
 
 
 def _gpu_of(labels: Mapping[str, str], instance_type: str) -> tuple[str, int]:
     """(name among the GPUs, how many) of a node, by what its labels say; empty where they do not."""
     type_ = instances.get(instance_type) if instances.known(instance_type) else None
-    written = labels.get(GPU_PRODUCT, "").partition(_MIG_MARK)[0].removesuffix(_SHARED_MARK)
-    count = labels.get("nvidia.com/gpu.count", "")
+    written, _ = product_of(labels.get(GPU_PRODUCT, ""))
+    count = labels.get(GPU_COUNT, "")
     number = int(count) if count.isascii() and count.isdigit() and len(count) < 4 else 0
     for name in (written, labels.get(ACCELERATOR, "")):
         if name and (found := _known_gpu(name)):
@@ -250,8 +259,8 @@ def _with_product(labels: Mapping[str, str], gpu: str) -> Mapping[str, str]:
 
 def _allows(wanted: Requirements, gpu: gpus.Gpu) -> bool:
     product = wanted.get(GPU_PRODUCT)
-    if product is not None and not product.has(gpu.product) and not product.has(gpu.product + _SHARED_MARK):
-        slices = {f"{gpu.product}{_MIG_MARK}{one.name}" for one in mig.profiles(gpu.name)}
+    if product is not None and not product.has(gpu.product) and not product.has(gpu.product + SHARED_PRODUCT):
+        slices = {f"{gpu.product}{MIG_PRODUCT}{one.name}" for one in mig.profiles(gpu.name)}
         if not any(product.has(one) for one in slices):
             return False
     accelerator = wanted.get(ACCELERATOR)

@@ -61,7 +61,7 @@ _HOLD_MORE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadPods:
     """The pods of one workload. ``templates``: what they are made from, one for each role."""
 
     templates: tuple[Pods, ...]
@@ -87,7 +87,7 @@ class Outlook:
         self.sizes = sizes
         self.nodes = len(snapshot.fleet.node_by_name)
 
-    def never(self, workload: Workload) -> Iterator[Blocker]:
+    def never(self, workload: WorkloadPods) -> Iterator[Blocker]:
         """One blocker where pods of the workload have no place and will get none."""
         fleet = self.snapshot.fleet
         with fleet.what_if():
@@ -173,13 +173,13 @@ class Outlook:
             return found.change.edits
         if spec.gang in snapshot.gangs:
             ready = [at for at in snapshot.fleet.gang_pods[spec.gang] if snapshot.fleet.pod(at).node < 0]
-            gang = why_gang.Search(snapshot, spec.gang, ready, cache).find(why_gang.EVERY)
+            gang = why_gang.GangChangeSearch(snapshot, spec.gang, ready, cache).find(why_gang.EVERY)
             return gang.change.edits if gang.change is not None else ()
         return ()
 
     def _blocker(
         self,
-        workload: Workload,
+        workload: WorkloadPods,
         spec: PodSpec,
         waits: Reason,
         unbought: Reason | None,
@@ -349,7 +349,7 @@ def requested(spec: core.PodSpec, resource: str) -> str:
     return field
 
 
-def _template_of(workload: Workload, spec: PodSpec) -> Pods:
+def _template_of(workload: WorkloadPods, spec: PodSpec) -> Pods:
     """What the pod was made from."""
     containers = [(one.name, one.image, one.resources) for one in spec.spec.containers]
     for template in workload.templates:

@@ -23,7 +23,7 @@ from tonnage.objects.storage import (
     PersistentVolumeClaimSpec,
     PersistentVolumeClaimStatus,
 )
-from tonnage.objects.templates import Template, templates
+from tonnage.objects.templates import PodTemplate, templates
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import nodeclass
 from tonnage.provisioning.catalogue import Catalogue
@@ -54,7 +54,7 @@ class Pods:
     """The pods that one template of an object stands for. ``inside``: their namespace, where it is not the object's."""
 
     object: KubeObject
-    template: Template
+    template: PodTemplate
     inside: str = ""
     counted: Count = ONE
     """How many there are, and how many only run together."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from tonnage.hollow.statuses import ANNOTATION
-from tonnage.kube.resources import ALL, CRDS, Column, Resource
+from tonnage.kube.resources import ALL, CRDS, PrinterColumn, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client, JsonObject
 
@@ -123,6 +123,6 @@ def _versions(resources: Sequence[Resource]) -> list[JsonObject]:
     return found
 
 
-def _printed(column: Column) -> JsonObject:
+def _printed(column: PrinterColumn) -> JsonObject:
     path = re.sub(r"\[(\w+)\]", r'[?(@.type=="\1")]', column.path.replace("[last]", "[-1:]"))
     return {"name": column.name, "type": column.type, "priority": column.priority, "jsonPath": f".{path}"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.asks import is_device
-from tonnage.fleet.geometry import MIG_PREFIX
 from tonnage.live.places import places_of
-from tonnage.machines.objects import Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode
 from tonnage.machines.site import Site
 from tonnage.node.health_effects import allocated_resources_status
 from tonnage.objects import core
@@ -38,7 +38,7 @@ def allocated(cluster: Site, pod: Pod) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _id(node: Node, device: int, start: int | None, replica: int | None) -> str:
+def _id(node: SimulatedNode, device: int, start: int | None, replica: int | None) -> str:
     gpu = node.gpu_uuid(device)
     if start is not None:
         return f"MIG-{gpu.removeprefix('GPU-')}-{start}"

@@ -13,7 +13,7 @@ from tonnage.kube.verbs import JsonObject
 from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.objects.quota import RuntimeClass
-from tonnage.objects.storage import PersistentVolumeClaim, StorageClass
+from tonnage.objects.storage import DEFAULT_CLASS, PersistentVolumeClaim, StorageClass
 from tonnage.objects.templates import mappings
 from tonnage.workloads.admission.chain import OF_GPU_OPERATOR
 
@@ -21,7 +21,6 @@ STANDARD = "standard"
 """The default StorageClass of a cluster whose manifests have none."""
 PROVISIONER = "simulated.tonnage.dev"
 """Makes volumes at once that every node reaches."""
-_IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _LARGE = "1Pi"
 
 
@@ -53,7 +52,7 @@ def _classes(objects: tuple[KubeObject, ...]) -> Iterator[JsonObject]:
         if name in asked and name not in written:
             yield _class(name, maker.name, {})
     if None in asked and not written:
-        yield _class(STANDARD, PROVISIONER, {_IS_DEFAULT: "true"})
+        yield _class(STANDARD, PROVISIONER, {DEFAULT_CLASS[0]: "true"})
 
 
 def _class(name: str, provisioner: str, annotations: dict[str, str]) -> JsonObject:

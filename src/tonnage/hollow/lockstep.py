@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.control.loops import Loop
-from tonnage.hollow.machines import Machines, Options
+from tonnage.hollow.machines import MachineOptions, Machines
 from tonnage.hollow.setting import config_maps, lay_out
 from tonnage.kube.informer import Informers, version_of
 from tonnage.kube.reflector import Delays
@@ -27,7 +27,7 @@ from tonnage.kube.verbs import Client
 from tonnage.live.api_effects import ApiEffects
 from tonnage.live.cutting import SIMULATED
 from tonnage.live.group_kinds import ONCE_INSTALLED
-from tonnage.live.recording import Recorder, Silent
+from tonnage.live.recording import EventSink, Silent
 from tonnage.live.watching import watch, watch_world
 from tonnage.live.world import ClusterWorld
 from tonnage.machines.cluster import SimulatedCluster
@@ -52,7 +52,7 @@ class SimulatedClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ObjectKey:
     """One object in the API."""
 
     resource: Resource
@@ -65,7 +65,7 @@ class Tracked:
 
     def __init__(self, inner: Transport, watched: tuple[Resource, ...]) -> None:
         self.inner = inner
-        self.expected: dict[Target, int | None] = {}
+        self.expected: dict[ObjectKey, int | None] = {}
         """By object: its version after the last write, or None when it is gone."""
         self._by_path = {(r.group, r.version, r.plural): r for r in watched}
 
@@ -108,7 +108,7 @@ class Tracked:
         else:
             self.expected[target] = int(_metadata(found)["resourceVersion"])
 
-    def _target(self, path: str, reply: Reply) -> Target | None:
+    def _target(self, path: str, reply: Reply) -> ObjectKey | None:
         match = _PATH.fullmatch(path)
         if match is None:
             return None
@@ -117,7 +117,7 @@ class Tracked:
         if resource is None:
             return None
         name = rest[0] if rest else str(_metadata(reply)["name"])
-        return Target(resource, match["ns"] or "", name)
+        return ObjectKey(resource, match["ns"] or "", name)
 
 
 def _metadata(reply: Reply) -> dict[str, str]:
@@ -140,7 +140,7 @@ class Lockstep:
         made: SetUp,
         transport: Transport,
         *,
-        recorder: Recorder | None = None,
+        recorder: EventSink | None = None,
         controllers: Wrap = lambda tracked: tracked,
         machines: Wrap = lambda tracked: tracked,
         delays: Delays | None = None,
@@ -154,7 +154,7 @@ class Lockstep:
         self._delays = delays
         self._client = Client(controllers(self.tracked))
         client = Client(machines(self.tracked))
-        self.machines = Machines(made.cluster, client, Options(epoch_ns=EPOCH_NS))
+        self.machines = Machines(made.cluster, client, MachineOptions(epoch_ns=EPOCH_NS))
         lay_out(made, Client(self.tracked), self.machines)
         self._room = Informers(client, time.time, random.Random(1), delays=delays)
         watch(self._room, NODE_CLAIMS, karpenter.NodeClaim, self.machines.see_claim)

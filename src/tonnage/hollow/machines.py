@@ -37,7 +37,7 @@ from tonnage.live.views import launch_of
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.life import Terminating
-from tonnage.machines.objects import Claim, Node, Pod, WorkloadController
+from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim, WorkloadController
 from tonnage.objects import apps, core, karpenter
 from tonnage.objects.dra import AllocationResult, ResourceClaim
 from tonnage.workloads.failures import Cause
@@ -50,7 +50,7 @@ TOLD_BY_OTHERS = frozenset({"Scheduled", "FailedScheduling", "ScalingReplicaSet"
 
 
 @dataclass(slots=True)
-class Options:
+class MachineOptions:
     """``epoch_ns``: the Unix time at which the run starts. ``parallel``: writes at once. ``event``: told of events.
     ``opens_gates``: whether scheduling gates that somebody would remove are removed here."""
 
@@ -63,9 +63,9 @@ class Options:
 class Machines:
     """Implements :class:`tonnage.machines.mirror.Mirror`."""
 
-    def __init__(self, cluster: SimulatedCluster, client: Client, options: Options | None = None) -> None:
+    def __init__(self, cluster: SimulatedCluster, client: Client, options: MachineOptions | None = None) -> None:
         self.cluster = cluster
-        self.options = options or Options()
+        self.options = options or MachineOptions()
         self.errors: dict[str, str] = {}
         """What could not be written at the last attempt, by object."""
         self._client = client
@@ -92,7 +92,7 @@ class Machines:
     def pod_created(self, pod: Pod) -> None:
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def daemon_created(self, spec: PodSpec, node: Node) -> None:
+    def daemon_created(self, spec: PodSpec, node: SimulatedNode) -> None:
         key = (spec.namespace, spec.name)
         self.pods.daemons[key] = (spec, node.name)
         self._dirty_pods[key] = None
@@ -116,13 +116,13 @@ class Machines:
     def training_changed(self, training: WorkloadController[Any]) -> None:
         self.show_workload(training.key)
 
-    def claim_running(self, claim: Claim) -> None:
+    def claim_running(self, claim: SimulatedNodeClaim) -> None:
         self._dirty_nodes[claim.launch.claim.name] = None
 
-    def node_changed(self, node: Node) -> None:
+    def node_changed(self, node: SimulatedNode) -> None:
         self._dirty_nodes[node.name] = None
 
-    def node_gone(self, node: Node) -> None:
+    def node_gone(self, node: SimulatedNode) -> None:
         self._dirty_nodes[node.name] = None
         for key, (_, on) in self.pods.daemons.items():
             if on == node.name:
@@ -214,7 +214,7 @@ class Machines:
         pod.terminating = True
         pods.end_pod(self.cluster, pod)
 
-    def _bound(self, pod: Pod, node: Node) -> None:
+    def _bound(self, pod: Pod, node: SimulatedNode) -> None:
         try:
             self.cluster.assign(pod, node, None, self._allocations(pod))
         except Conflict as conflict:

@@ -14,6 +14,7 @@ import msgspec
 
 from tonnage.decisions import Instances, Reason, Ref, Relayout
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.geometry import geometry
 from tonnage.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS
 from tonnage.kube.transport import ApiError, ClientError
@@ -25,7 +26,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import core
 from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, devices, instances_of
-from tonnage.partitioning.node_cuts import MIG_CONFIG, Configurations, cut_node, known_names, unknown_name
+from tonnage.partitioning.node_cuts import Configurations, cut_node, known_names, unknown_name
 from tonnage.partitioning.node_layouts import FAILED, PENDING, SUCCESS, entries, of_cut
 
 Key = tuple[str, str]

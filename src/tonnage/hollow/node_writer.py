@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tonnage.facts.labels import INITIALIZED, NVIDIA
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts.labels import INITIALIZED, MIG_PREFIX, NVIDIA
 from tonnage.hollow import statuses
 from tonnage.hollow.mig_manager import MigManager
 from tonnage.kube.resources import NODE_CLAIMS, NODES
@@ -15,7 +14,7 @@ from tonnage.kube.verbs import Client, JsonObject
 from tonnage.live.annotations import MIG_AT_WORK
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.nodes import cuts_of
-from tonnage.machines.objects import Node
+from tonnage.machines.objects import SimulatedNode
 from tonnage.objects import karpenter
 from tonnage.partitioning.node_cuts import MIG_STATE
 from tonnage.units import MIB
@@ -104,7 +103,7 @@ class NodeWriter:
         known |= {key for key, amount in allocatable.items() if "/" in key and amount}
         return sorted(key for key in known if not allocatable.get(key))
 
-    def _changes(self, node: Node) -> JsonObject:
+    def _changes(self, node: SimulatedNode) -> JsonObject:
         """What of a Node's metadata and spec changes over its life."""
         changes: JsonObject = {}
         labels: JsonObject = self._gpu_labels(node) if node.ready_ns is not None else {}
@@ -118,7 +117,7 @@ class NodeWriter:
             changes["spec"] = {"unschedulable": True}
         return changes
 
-    def _gpu_labels(self, node: Node) -> JsonObject:
+    def _gpu_labels(self, node: SimulatedNode) -> JsonObject:
         """Those of GPU feature discovery and of the MIG manager; None takes one away."""
         first = cuts_of(self.cluster, node).labels
         row = self.cluster.fleet.node_by_name.get(node.name)

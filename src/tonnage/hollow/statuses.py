@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from tonnage.facts.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from tonnage.facts.labels import BETA_OS, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, ZONE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
-from tonnage.machines.objects import End, Node, Pod
+from tonnage.machines.objects import End, Pod, SimulatedNode
 from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
 from tonnage.objects import core, karpenter
 from tonnage.objects.quantity import quantities
@@ -25,12 +25,12 @@ GATED = "ReadinessGatesNotReady"
 """Why a pod whose containers are all Ready is not (kubernetes/kubernetes pkg/kubelet/status/generate.go)."""
 
 
-def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
+def node_body(node: SimulatedNode, row: NodeRow, capacity: Mapping[str, int]) -> JsonObject:
     """The Node as its kubelet registers it."""
     labels = {
-        "kubernetes.io/hostname": node.name,
-        "kubernetes.io/os": "linux",
-        "beta.kubernetes.io/os": "linux",
+        HOSTNAME: node.name,
+        OS: "linux",
+        BETA_OS: "linux",
         **row.labels,
     }
     annotations = {ANNOTATION: "true"}
@@ -52,7 +52,7 @@ def node_body(node: Node, row: NodeRow, capacity: Mapping[str, int]) -> JsonObje
     }
 
 
-def _node_info(node: Node) -> JsonObject:
+def _node_info(node: SimulatedNode) -> JsonObject:
     return {
         "machineID": node.uid,
         "systemUUID": node.uid,
@@ -67,13 +67,13 @@ def _node_info(node: Node) -> JsonObject:
     }
 
 
-def provider_id(node: Node) -> str:
+def provider_id(node: SimulatedNode) -> str:
     """How the cloud names the instance."""
     return f"simulated:///{node.zone}/{node.name}"
 
 
 def node_status(
-    node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str, gone: Iterable[str] = ()
+    node: SimulatedNode, allocatable: Mapping[str, int], capacity: Mapping[str, int], at: str, gone: Iterable[str] = ()
 ) -> JsonObject:
     """The status that changes over the node lifecycle. Without its device plugin it has no GPUs yet, in capacity
     neither; of a resource that is ``gone`` a kubelet says that there are none."""
@@ -108,12 +108,12 @@ def _condition(type_: str, status: bool, reason: str, message: str, at: str) -> 
     }
 
 
-def claim_labels(node: Node) -> JsonObject:
+def claim_labels(node: SimulatedNode) -> JsonObject:
     """What the launch decided, as Karpenter writes it on the NodeClaim."""
     return {INSTANCE_TYPE: node.instance_type, ZONE: node.zone, CAPACITY_TYPE: node.capacity_type}
 
 
-def claim_status(name: str, node: Node, registered: bool, capacity: Mapping[str, int], at: str) -> JsonObject:
+def claim_status(name: str, node: SimulatedNode, registered: bool, capacity: Mapping[str, int], at: str) -> JsonObject:
     """The status of a NodeClaim whose instance runs (Karpenter's conditions)."""
     initialized = node.ready_ns is not None
     steps = (("Launched", True), ("Registered", registered), ("Initialized", initialized), ("Ready", initialized))

@@ -16,8 +16,7 @@ from typing import Any
 
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.background import BackgroundServer
-from tonnage.apiserver.controllers import WATCHED, ControllerManager, WatchFeed
-from tonnage.apiserver.controllers import Options as ManagerOptions
+from tonnage.apiserver.controllers import WATCHED, ControllerManager, ManagerOptions, WatchFeed
 from tonnage.apiserver.controllers.feeds import Subscribe
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
@@ -29,7 +28,7 @@ from tonnage.facts.labels import NODE_POOL
 from tonnage.health.blocker import REFUSED
 from tonnage.hollow import prometheus
 from tonnage.hollow.diagnosis import Diagnosis
-from tonnage.hollow.machines import Machines, Options
+from tonnage.hollow.machines import MachineOptions, Machines
 from tonnage.hollow.operators import Operators, operated
 from tonnage.hollow.running import Heartbeats, MachineRoom, RunningClock
 from tonnage.hollow.setting import config_maps, lay_out
@@ -72,7 +71,7 @@ JOIN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class UpSettings:
     """``port`` 0: any. ``speed``: simulated seconds in a real one. ``controllers``: which of them run.
 
     ``client``: of a real API server; None for the embedded one. ``prometheus_port``: where the metrics are served on
@@ -99,7 +98,7 @@ def placing(made: SetUp) -> place.Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UpState:
     """What there is now, for a status line. Times in ns since the start."""
 
     now_ns: int
@@ -136,7 +135,7 @@ class Up:
     """Everything that runs. Use it in a ``with`` block: it runs inside, and ends in order."""
 
     made: SetUp
-    settings: Settings
+    settings: UpSettings
     observer: Observer
     clock: RunningClock = field(init=False)
     server: Server | None = field(init=False, default=None)
@@ -178,7 +177,7 @@ class Up:
         machines = Machines(
             cluster,
             client,
-            Options(
+            MachineOptions(
                 epoch_ns=self.epoch_ns,
                 parallel=settings.parallel if settings.client else 1,
                 event=Events(self._recorder(client, "simulated-machines")).event,
@@ -333,14 +332,14 @@ class Up:
             nodes = self.made.cluster.nodes.values()
             return [node.name for node in nodes if node.ended_ns is None and node.kubelet_ready]
 
-    def state(self) -> State:
+    def state(self) -> UpState:
         """What there is now."""
         with self.lock:
             cluster = self.made.cluster
             live = [node for node in cluster.nodes.values() if node.ended_ns is None]
             pods = list(cluster.pods.values())
             problems = self.manager.degraded() | {thread.name: thread.error for thread in self._threads if thread.error}
-            return State(
+            return UpState(
                 cluster.now_ns,
                 sum(node.ready_ns is not None for node in live),
                 len(cluster.cloud.claims),

@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PodCounts:
     """Pods of one role: how many there should be, are there, are Ready, have succeeded."""
 
     wanted: int = 0
@@ -35,8 +35,8 @@ class Counts:
     ready: int = 0
     succeeded: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: PodCounts) -> PodCounts:
+        return PodCounts(
             self.wanted + other.wanted,
             self.active + other.active,
             self.ready + other.ready,
@@ -53,14 +53,14 @@ class Progress:
     stage: Stage
     started: str
     ended: str = ""
-    roles: Mapping[str, Counts] = field(default_factory=dict)
+    roles: Mapping[str, PodCounts] = field(default_factory=dict)
     restarts: int = 0
     since: Mapping[Stage, str] = field(default_factory=dict)
     resumed: str = ""
 
     @property
-    def all(self) -> Counts:
-        return sum(self.roles.values(), Counts())
+    def all(self) -> PodCounts:
+        return sum(self.roles.values(), PodCounts())
 
     def at(self, stage: Stage) -> str:
         return self.since.get(stage, self.ended or self.started)
@@ -170,7 +170,7 @@ def _train_job(progress: Progress) -> JsonObject:
 
 
 def _leader_worker_set(progress: Progress) -> JsonObject:
-    counts, leaders = progress.all, progress.roles.get("leader", Counts())
+    counts, leaders = progress.all, progress.roles.get("leader", PodCounts())
     whole = counts.wanted == counts.ready
     size = counts.wanted // leaders.wanted if leaders.wanted else 1
     at = progress.at(progress.stage)
@@ -186,7 +186,7 @@ def _leader_worker_set(progress: Progress) -> JsonObject:
 
 
 def _ray_cluster(progress: Progress) -> JsonObject:
-    workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), Counts())
+    workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), PodCounts())
     state = {Stage.RUNNING: "ready", Stage.SUSPENDED: "suspended", Stage.FAILED: "failed"}.get(progress.stage)
     return {
         "state": state,  # None: there is no such field
@@ -238,7 +238,7 @@ _KUBEFLOW: dict[str, Callable[[Progress], JsonObject]] = {"kubeflow.org": _kubef
 
 def counted(
     roles: Iterable[str], active: Iterable[str], ready: Iterable[str], done: Iterable[str]
-) -> dict[str, Counts]:
+) -> dict[str, PodCounts]:
     """Counts by role, from the role of each pod that should be, is, is Ready, has succeeded."""
     sums = [Counter(part) for part in (roles, active, ready, done)]
-    return {role: Counts(*(part[role] for part in sums)) for role in sums[0]}
+    return {role: PodCounts(*(part[role] for part in sums)) for role in sums[0]}

@@ -11,7 +11,7 @@ from tonnage.kube.resources import Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.training.part import AT_WORK, State
+from tonnage.machines.training.part import AT_WORK, PartState
 from tonnage.machines.training.workload import Training
 
 JsonObject = dict[str, Any]
@@ -180,4 +180,4 @@ class WorkloadWriter:
         return Progress(stage, self._stamp(training.arrival_ns), ended, roles, training.restarts, since, resumed)
 
 
-_STAGES = {State.DONE: Stage.COMPLETE, State.FAILED: Stage.FAILED} | dict.fromkeys(AT_WORK, Stage.RUNNING)
+_STAGES = {PartState.DONE: Stage.COMPLETE, PartState.FAILED: Stage.FAILED} | dict.fromkeys(AT_WORK, Stage.RUNNING)

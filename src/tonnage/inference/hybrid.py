@@ -46,7 +46,7 @@ class Layers(msgspec.Struct, frozen=True):
             raise ValueError(f"{self.kind} layers need at least one layer, bytes above 0 and a span for windows")
 
 
-class Group(msgspec.Struct, frozen=True):
+class BlockGroup(msgspec.Struct, frozen=True):
     """``count`` groups of one kind; each has its own blocks of ``block_size`` tokens."""
 
     layers: Layers
@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     page_bytes: int
     group_layers: int
-    groups: tuple[Group, ...]
+    groups: tuple[BlockGroup, ...]
 
     @property
     def block_bytes(self) -> int:
@@ -131,7 +131,7 @@ def layout(kinds: Sequence[Layers], block_size: int = 16) -> Layout:
         size = block_size
         if kind.kind != "state" and page % _page(kind, block_size) == 0:
             size *= page // _page(kind, block_size)
-        groups.append(Group(kind, -(-kind.layers // group_layers), size))
+        groups.append(BlockGroup(kind, -(-kind.layers // group_layers), size))
     return Layout(page, group_layers, tuple(groups))
 
 

@@ -50,7 +50,7 @@ class VllmArgs(msgspec.Struct, frozen=True):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-class Given(NamedTuple):
+class GivenFlag(NamedTuple):
     """A flag as it was written, without ``=``; empty for a word that belongs to none. ``value``: None where it has
     none. ``at``, ``value_at``: the words (by index) that it and its value stand in."""
 
@@ -87,7 +87,7 @@ def parse_vllm_args(args: Sequence[str]) -> VllmArgs:
     return msgspec.convert({**values, "ignored": tuple(ignored)}, VllmArgs)
 
 
-def given(words: Sequence[str]) -> Iterator[Given]:
+def given(words: Sequence[str]) -> Iterator[GivenFlag]:
     """The flags and the other words of a command line, the program left out. Further words of a flag that takes several
     are passed over."""
     index = 0
@@ -96,7 +96,7 @@ def given(words: Sequence[str]) -> Iterator[Given]:
         word = words[at]
         index += 1
         if not word.startswith("-"):
-            yield Given("", word, at, at)
+            yield GivenFlag("", word, at, at)
             continue
         flag, equals, value = word.partition("=")
         known = vllm_flags.find(flag)
@@ -105,11 +105,11 @@ def given(words: Sequence[str]) -> Iterator[Given]:
         if known is not None and known.bare and not end and words[index].lower() in ("true", "false"):
             bare = False
         if equals:
-            yield Given(flag, value, at, at)
+            yield GivenFlag(flag, value, at, at)
         elif bare:
-            yield Given(flag, None, at, at)
+            yield GivenFlag(flag, None, at, at)
         else:
-            yield Given(flag, words[index], at, index)
+            yield GivenFlag(flag, words[index], at, index)
             index += 1
         if known is not None and known.kind == "list":
             while index < len(words) and not words[index].startswith("-"):

@@ -17,7 +17,7 @@ import numpy as np
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.replay import Cluster, Log, Replay, replay
 from tonnage.inference.replay.reuse import reuse_bound
-from tonnage.inference.routing.policies import Policy, RoundRobin
+from tonnage.inference.routing.policies import RoundRobin, RoutingPolicy
 from tonnage.inference.tiers import Tier, TierFinding, Tiers, TierSpec, find, recompute_time
 from tonnage.inference.timing import BatchTiming, StepTiming
 from tonnage.units import GIB, MICRO_PER_USD, NS_PER_HOUR
@@ -36,7 +36,7 @@ class Setup:
     timing: StepTiming | BatchTiming
     block_bytes: int
     micro_usd_per_engine_hour: int = 0
-    policy: Callable[[], Policy] = RoundRobin
+    policy: Callable[[], RoutingPolicy] = RoundRobin
     seed: int = 0
 
 

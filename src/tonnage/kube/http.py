@@ -18,7 +18,7 @@ from tonnage.kube import fence, http1
 from tonnage.kube.connections import Pool, dial
 from tonnage.kube.explain import explain
 from tonnage.kube.kubeconfig import Access, load
-from tonnage.kube.multiplex import Multiplexer, Request
+from tonnage.kube.multiplex import Multiplexer, QueuedRequest
 from tonnage.kube.proxy import proxy_for
 from tonnage.kube.transport import JSON, Again, ApiError, ClientError, Done, LostReply, Reply, Unreachable
 from tonnage.kube.verbs import Client
@@ -161,7 +161,7 @@ class HttpTransport:
                 self._on_error(str(found.status))
             return done(found)
 
-        self._multiplexer.submit(Request(build, end, fence.of(method), timeout_s), lane)
+        self._multiplexer.submit(QueuedRequest(build, end, fence.of(method), timeout_s), lane)
         return True
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> Stream:

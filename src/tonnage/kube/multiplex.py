@@ -41,7 +41,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class Request:
+class QueuedRequest:
     """``build``: its bytes, asked for when there is a connection for it; None: it may not be sent yet. ``done`` is told
     the answer (header fields only of a status of 400 or more), or why there is none: Unreachable when it is certain
     that the server did not get it, LostReply when it may have, Withheld where the ``fence`` does not hold any more, and
@@ -59,7 +59,7 @@ class Request:
 class _Under:
     """A request that is under way."""
 
-    request: Request
+    request: QueuedRequest
     until: float
 
 
@@ -71,7 +71,7 @@ class Multiplexer:
         self, dial: Callable[[float], http1.Wire], where: Callable[[object], str], size: int = CONNECTIONS
     ) -> None:
         self._dial, self._where, self._size = dial, where, size
-        self._lanes: dict[str, deque[Request]] = {}
+        self._lanes: dict[str, deque[QueuedRequest]] = {}
         self._lock = threading.Lock()  # of what submitters share: the lanes' names and the thread
         self._dialled: deque[http1.Wire | http1.Broken] = deque()
         self._dialling = 0
@@ -89,7 +89,7 @@ class Multiplexer:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, request: Request, lane: str) -> None:
+    def submit(self, request: QueuedRequest, lane: str) -> None:
         """Send it when there is a connection for it; in any thread, never waits. After :meth:`close` it is told to be
         unreachable."""
         with self._lock:
@@ -177,7 +177,7 @@ class Multiplexer:
                 break
         return later
 
-    def _next(self, lane: deque[Request]) -> Request | None:
+    def _next(self, lane: deque[QueuedRequest]) -> QueuedRequest | None:
         """The first of the lane, taken from it, once it may be sent; those before it that are not to be are ended."""
         while lane:
             request = lane[0]
@@ -193,7 +193,7 @@ class Multiplexer:
             return lane.popleft() if request.raw is not None else None
         return None
 
-    def _put(self, request: Request, lane: deque[Request]) -> None:
+    def _put(self, request: QueuedRequest, lane: deque[QueuedRequest]) -> None:
         """Send the bytes on an idle connection."""
         wire = self._idle.pop()
         number = wire.number()
@@ -240,7 +240,7 @@ class Multiplexer:
             self._drop(number)
             self._tell(under.request, LostReply(self._where("no answer in time")))
 
-    def _tell(self, request: Request, found: Reply | ClientError) -> None:
+    def _tell(self, request: QueuedRequest, found: Reply | ClientError) -> None:
         try:
             request.done(found)
         except Exception as error:  # a fault of this program: others are told all the same

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Column(NamedTuple):
+class PrinterColumn(NamedTuple):
     """A column of `kubectl get`. ``path``: where its value stands, ``status.conditions[Ready].status``; ``[last]`` is
     the last item of a list. ``priority`` 1: for ``-o wide`` only."""
 
@@ -20,7 +20,7 @@ class Column(NamedTuple):
     priority: int = 0
 
 
-AGE = Column("Age", "date", "metadata.creationTimestamp")
+AGE = PrinterColumn("Age", "date", "metadata.creationTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Resource:
     subresources: tuple[str, ...] = ()
     custom: bool = False  # defined by a CRD on a real cluster
     open: bool = False  # may have any field
-    columns: tuple[Column, ...] = field(
+    columns: tuple[PrinterColumn, ...] = field(
         default=(), compare=False
     )  # of an open kind, beside its name: what `kubectl get` prints
 
@@ -171,9 +171,9 @@ VOLUME_CLAIMS = Resource(
     ("status",),
     open=True,
     columns=(
-        Column("Status", "string", "status.phase"),
-        Column("Volume", "string", "spec.volumeName"),
-        Column("StorageClass", "string", "spec.storageClassName"),
+        PrinterColumn("Status", "string", "status.phase"),
+        PrinterColumn("Volume", "string", "spec.volumeName"),
+        PrinterColumn("StorageClass", "string", "spec.storageClassName"),
         AGE,
     ),
 )
@@ -189,9 +189,9 @@ VOLUMES = Resource(
     ("status",),
     open=True,
     columns=(
-        Column("Status", "string", "status.phase"),
-        Column("Claim", "string", "spec.claimRef.name"),
-        Column("StorageClass", "string", "spec.storageClassName"),
+        PrinterColumn("Status", "string", "status.phase"),
+        PrinterColumn("Claim", "string", "spec.claimRef.name"),
+        PrinterColumn("StorageClass", "string", "spec.storageClassName"),
         AGE,
     ),
 )
@@ -215,8 +215,8 @@ STORAGE_CLASSES = Resource(
     ("sc",),
     open=True,
     columns=(
-        Column("Provisioner", "string", "provisioner"),
-        Column("VolumeBindingMode", "string", "volumeBindingMode"),
+        PrinterColumn("Provisioner", "string", "provisioner"),
+        PrinterColumn("VolumeBindingMode", "string", "volumeBindingMode"),
         AGE,
     ),
 )
@@ -228,7 +228,7 @@ RUNTIME_CLASSES = Resource(
     "runtimeclass",
     False,
     open=True,
-    columns=(Column("Handler", "string", "handler"), AGE),
+    columns=(PrinterColumn("Handler", "string", "handler"), AGE),
 )
 DEVICE_CLASSES = Resource(
     "resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass", False, open=True, columns=(AGE,)
@@ -242,9 +242,9 @@ RESOURCE_SLICES = Resource(
     False,
     open=True,
     columns=(
-        Column("Node", "string", "spec.nodeName"),
-        Column("Driver", "string", "spec.driver"),
-        Column("Pool", "string", "spec.pool.name"),
+        PrinterColumn("Node", "string", "spec.nodeName"),
+        PrinterColumn("Driver", "string", "spec.driver"),
+        PrinterColumn("Pool", "string", "spec.pool.name"),
         AGE,
     ),
 )
@@ -259,7 +259,7 @@ RESOURCE_CLAIMS = Resource(
     (),
     ("status",),
     open=True,
-    columns=(Column("State", "string", ""), AGE),
+    columns=(PrinterColumn("State", "string", ""), AGE),
 )
 RESOURCE_CLAIM_TEMPLATES = Resource(
     "resource.k8s.io",
@@ -297,7 +297,7 @@ CRDS = Resource(
     ("status",),
     custom=True,
     open=True,
-    columns=(Column("Created At", "string", "metadata.creationTimestamp"),),
+    columns=(PrinterColumn("Created At", "string", "metadata.creationTimestamp"),),
 )
 """The definitions of kinds; of the embedded API's own it has none."""
 

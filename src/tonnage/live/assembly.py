@@ -15,7 +15,7 @@ from tonnage.control import idle
 from tonnage.control.idle import BUYS, LIMITS, Idle
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
-from tonnage.control.opt_in import Refusal, opted_in
+from tonnage.control.opt_in import OptInRefusal, opted_in
 from tonnage.control.policy import DEFAULT, Policy
 from tonnage.control.replicas import Planned, ReplicaPlanner
 from tonnage.control.world import World
@@ -26,7 +26,7 @@ from tonnage.kube.informer import name_of, names_of
 from tonnage.kube.leases import Elector
 from tonnage.kube.verbs import Client
 from tonnage.live.groups import KINDS
-from tonnage.live.idling import Standing
+from tonnage.live.idling import IdleReasons
 from tonnage.live.manager import Controller
 from tonnage.live.world import ClusterWorld
 from tonnage.objects import karpenter
@@ -58,7 +58,7 @@ class OptedIn:
     """Workloads under a policy by their annotations, and those that asked in vain."""
 
     planned: Sequence[Planned] = ()
-    refused: Sequence[Refusal] = ()
+    refused: Sequence[OptInRefusal] = ()
 
     def __call__(self, snapshot: Snapshot) -> Sequence[Planned]:
         self.planned, self.refused = opted_in(snapshot)
@@ -95,10 +95,10 @@ def loops_of(
     policy: Policy = DEFAULT,
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
-    standing: Standing | None = None,
+    standing: IdleReasons | None = None,
 ) -> tuple[Loop, ...]:
     """The loops of one controller, which tell ``standing`` why they do nothing."""
-    said = standing or Standing()
+    said = standing or IdleReasons()
     if name == SCHEDULER:
         loops = policy.scheduling_loops(policy.settings((SCHEDULER_NAME,), strict=True), Patience())
         return (_telling(loops[0], name, said, lambda: idle.of_scheduler(SCHEDULER_NAME, _names(world))), *loops[1:])
@@ -118,7 +118,7 @@ def loops_of(
     return (first, *others)
 
 
-def _telling(loop: Loop, controller: str, standing: Standing, found: Callable[[], Iterable[Idle]]) -> Loop:
+def _telling(loop: Loop, controller: str, standing: IdleReasons, found: Callable[[], Iterable[Idle]]) -> Loop:
     """The loop, which after each tick says what keeps its controller from acting."""
 
     def decide(world: World) -> Sequence[Decision]:
@@ -149,7 +149,7 @@ def controllers(
     pools: Callable[[Pools], Pools] = bought_here,
     epoch_ns: int = 0,
     not_needed: Sequence[resources.Resource] = (),
-    standing: Standing | None = None,
+    standing: IdleReasons | None = None,
 ) -> list[Controller]:
     """The controllers of these names, each with its lease. ``not_needed``: kinds that they do without here."""
     return [

@@ -16,12 +16,12 @@ from tonnage.live.assembly import bought_here
 from tonnage.live.clouds.arrivals import GroupNodes
 from tonnage.live.clouds.group_effects import GroupEffects, GroupObserving, GroupReporting
 from tonnage.live.clouds.port import NodeGroups
-from tonnage.live.clouds.report import Report
+from tonnage.live.clouds.report import DryRunGroups
 from tonnage.live.clouds.watched import WatchedGroups
 from tonnage.live.cutting import Cutter
 from tonnage.live.effects import Effects, Observing
 from tonnage.live.feed import karpenter_pool
-from tonnage.live.recording import Recorder
+from tonnage.live.recording import EventSink
 from tonnage.live.world import ClusterWorld, Measure
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
@@ -99,13 +99,13 @@ class Backend:
 
     effects: Effects
     clock: Clock
-    recorder: Recorder
+    recorder: EventSink
     pools: Callable[[Pools], Pools] = bought_here
     sizing: Sizing | None = None
 
     @classmethod
     def of(
-        cls, name: str, client: Client, clock: Clock, recorder: Recorder, *, sizing: Sizing | None = None
+        cls, name: str, client: Client, clock: Clock, recorder: EventSink, *, sizing: Sizing | None = None
     ) -> Backend:
         """``observe``, ``nodeclaims``, ``report`` or ``aws``; with ``sizing``, nodes are those of its node groups, and
         ``report`` and ``observe`` say which group would get which size."""
@@ -143,7 +143,7 @@ class Backend:
 
 def _sized(name: str, client: Client, clock: Clock, sizing: Sizing) -> Effects:
     if name == "observe":
-        return GroupObserving(Report(sizing.groups), sizing.nodes)
+        return GroupObserving(DryRunGroups(sizing.groups), sizing.nodes)
     if name == "report":
-        return GroupReporting(client, clock, Report(sizing.groups), sizing.nodes)
+        return GroupReporting(client, clock, DryRunGroups(sizing.groups), sizing.nodes)
     return GroupEffects(client, clock, sizing.groups, sizing.nodes)

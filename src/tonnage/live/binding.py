@@ -29,7 +29,7 @@ from tonnage.live.doubts import LATE_NS, SOON_NS, Doubts
 from tonnage.live.effects import Effects, Observing, Unsure
 from tonnage.live.feed import FleetFeed
 from tonnage.live.observed import Observed
-from tonnage.live.recording import Recorder
+from tonnage.live.recording import EventSink
 from tonnage.live.waits import Waits
 
 OF_ONE_POD = frozenset({FORBIDDEN, "Invalid", "BadRequest"})
@@ -46,7 +46,7 @@ class Binder:
         feed: FleetFeed,
         effects: Effects,
         clock: Clock,
-        recorder: Recorder,
+        recorder: EventSink,
         doubts: Doubts,
         parallel: int,
         aside: Aside,

@@ -9,6 +9,7 @@ import msgspec
 
 from tonnage.decisions import UNABLE, Ref, Refused, Stale
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_CONFIG, NVIDIA
 from tonnage.kube.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.kube.transport import ApiError, LostReply
 from tonnage.kube.verbs import Client, JsonObject
@@ -17,7 +18,7 @@ from tonnage.live.cutting import Wanted, read_order, written_order
 from tonnage.objects.core import ConfigMap
 from tonnage.partitioning import documents, mig_parted
 from tonnage.partitioning.mig_parted import Entry, Spec
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE
+from tonnage.partitioning.node_cuts import MIG_STATE
 from tonnage.partitioning.node_layouts import PENDING, Order
 
 FILE = "config.yaml"
@@ -110,4 +111,4 @@ def _has_gpus(pod: JsonObject) -> bool:
     containers = [*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())]
     limits = (name for one in containers for name in one.get("resources", {}).get("limits", {}))
     over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not over and any(name.startswith("nvidia.com/") for name in limits)
+    return not over and any(name.startswith(NVIDIA) for name in limits)

@@ -16,7 +16,7 @@ import msgspec
 from tonnage.decisions import Instances, Relayout
 from tonnage.errors import InputError
 from tonnage.facts import instances
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU, INSTANCE_TYPE, MIG_CONFIG, NVIDIA
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.state import Fleet
@@ -29,7 +29,7 @@ from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP
 from tonnage.partitioning import node_layouts
 from tonnage.partitioning.fleet_layouts import busy_in, devices, has_layout, may_change
 from tonnage.partitioning.mig_parted import Entry
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE, PLUGIN_CONFIG, cut_node
+from tonnage.partitioning.node_cuts import MIG_STATE, PLUGIN_CONFIG, cut_node
 from tonnage.partitioning.node_layouts import Order, Phase
 from tonnage.units import NS_PER_S
 
@@ -334,12 +334,12 @@ def _holds(fleet: Fleet, key: Key) -> bool:
 
 def _gpus(node: core.Node) -> instances.InstanceType | None:
     """The instance type of a node that has NVIDIA GPUs."""
-    type_ = node.metadata.labels.get("node.kubernetes.io/instance-type", "")
+    type_ = node.metadata.labels.get(INSTANCE_TYPE, "")
     found = instances.get(type_) if instances.known(type_) else None
     return found if found is not None and found.resource == GPU else None
 
 
 def _contradicts(node: core.Node, offers: Mapping[str, int]) -> bool:
     """Whether the node offers GPUs, or parts of them, beyond these."""
-    amounts = {n: quantity.amount(n, v) for n, v in node.status.allocatable.items() if n.startswith("nvidia.com/")}
+    amounts = {n: quantity.amount(n, v) for n, v in node.status.allocatable.items() if n.startswith(NVIDIA)}
     return any(amount > offers.get(name, 0) for name, amount in amounts.items())

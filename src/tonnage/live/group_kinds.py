@@ -8,20 +8,26 @@ Sources: the projects named in :mod:`tonnage.workloads.marks`.
 from __future__ import annotations
 
 from tonnage.kube import resources
-from tonnage.kube.resources import AGE, JOBS, PRIORITY_CLASSES, Column, Resource
+from tonnage.kube.resources import AGE, JOBS, PRIORITY_CLASSES, PrinterColumn, Resource
 from tonnage.objects import batch, core, groups, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 
 
 def _custom(
-    group: str, version: str, kind: str, plural: str, *, namespaced: bool = True, columns: tuple[Column, ...] = ()
+    group: str,
+    version: str,
+    kind: str,
+    plural: str,
+    *,
+    namespaced: bool = True,
+    columns: tuple[PrinterColumn, ...] = (),
 ) -> Resource:
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     printed = (*columns, AGE) if columns else ()
     return Resource(group, version, kind, plural, kind.lower(), namespaced, *names, ("status",), True, columns=printed)
 
 
-_STATE = (Column("State", "string", "status.conditions[last].type"),)
+_STATE = (PrinterColumn("State", "string", "status.conditions[last].type"),)
 
 
 JOB_SETS = _custom(
@@ -30,10 +36,10 @@ JOB_SETS = _custom(
     "JobSet",
     "jobsets",
     columns=(
-        Column("TerminalState", "string", "status.terminalState"),
-        Column("Restarts", "string", "status.restarts"),
-        Column("Completed", "string", "status.conditions[Completed].status"),
-        Column("Suspended", "string", "spec.suspend"),
+        PrinterColumn("TerminalState", "string", "status.terminalState"),
+        PrinterColumn("Restarts", "string", "status.restarts"),
+        PrinterColumn("Completed", "string", "status.conditions[Completed].status"),
+        PrinterColumn("Suspended", "string", "spec.suspend"),
     ),
 )
 PYTORCH_JOBS = _custom("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", columns=_STATE)
@@ -53,9 +59,9 @@ LEADER_WORKER_SETS = _custom(
     "LeaderWorkerSet",
     "leaderworkersets",
     columns=(
-        Column("Ready", "integer", "status.readyReplicas"),
-        Column("Desired", "integer", "spec.replicas"),
-        Column("Up-to-date", "integer", "status.updatedReplicas"),
+        PrinterColumn("Ready", "integer", "status.readyReplicas"),
+        PrinterColumn("Desired", "integer", "spec.replicas"),
+        PrinterColumn("Up-to-date", "integer", "status.updatedReplicas"),
     ),
 )
 RAY_CLUSTERS = _custom(
@@ -64,9 +70,9 @@ RAY_CLUSTERS = _custom(
     "RayCluster",
     "rayclusters",
     columns=(
-        Column("desired workers", "integer", "status.desiredWorkerReplicas"),
-        Column("available workers", "integer", "status.availableWorkerReplicas"),
-        Column("status", "string", "status.state"),
+        PrinterColumn("desired workers", "integer", "status.desiredWorkerReplicas"),
+        PrinterColumn("available workers", "integer", "status.availableWorkerReplicas"),
+        PrinterColumn("status", "string", "status.state"),
     ),
 )
 RAY_JOBS = _custom(
@@ -75,8 +81,8 @@ RAY_JOBS = _custom(
     "RayJob",
     "rayjobs",
     columns=(
-        Column("job status", "string", "status.jobStatus"),
-        Column("deployment status", "string", "status.jobDeploymentStatus"),
+        PrinterColumn("job status", "string", "status.jobStatus"),
+        PrinterColumn("deployment status", "string", "status.jobDeploymentStatus"),
     ),
 )
 RAY_SERVICES = _custom(
@@ -84,7 +90,7 @@ RAY_SERVICES = _custom(
     "v1",
     "RayService",
     "rayservices",
-    columns=(Column("service status", "string", "status.serviceStatus"),),
+    columns=(PrinterColumn("service status", "string", "status.serviceStatus"),),
 )
 VOLCANO_JOBS = _custom(
     "batch.volcano.sh",
@@ -92,9 +98,9 @@ VOLCANO_JOBS = _custom(
     "Job",
     "jobs",
     columns=(
-        Column("STATUS", "string", "status.state.phase"),
-        Column("minAvailable", "integer", "spec.minAvailable"),
-        Column("RUNNINGS", "integer", "status.running"),
+        PrinterColumn("STATUS", "string", "status.state.phase"),
+        PrinterColumn("minAvailable", "integer", "spec.minAvailable"),
+        PrinterColumn("RUNNINGS", "integer", "status.running"),
     ),
 )
 

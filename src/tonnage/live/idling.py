@@ -13,7 +13,7 @@ def _nobody(controller: str, why: Idle) -> None:
     """Nobody listens."""
 
 
-class Standing:
+class IdleReasons:
     """The reasons that stand now, by controller. ``tell``: told of each that is new. Readable from any thread."""
 
     def __init__(self, tell: Callable[[str, Idle], None] = _nobody) -> None:

@@ -7,15 +7,22 @@ from collections.abc import Mapping
 import msgspec
 
 from tonnage.facts import instances
-from tonnage.facts.labels import CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, NODE_POOL, NOT_READY, UNREACHABLE
+from tonnage.facts.labels import (
+    CAPACITY_TYPE,
+    EKS_CAPACITY_TYPE,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODE_POOL,
+    NOT_READY,
+    UNREACHABLE,
+    UNSCHEDULABLE_TAINT,
+)
 from tonnage.fleet.asks import device_resource
 from tonnage.objects import core
 
-EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
-"""What the nodes of EKS's own node groups have in place of Karpenter's label: SPOT or ON_DEMAND."""
 NOT_READY_TAINTS = frozenset({NOT_READY, UNREACHABLE})
 """What the node lifecycle controller writes on a node whose kubelet is not ready, or silent."""
-CORDON = ("node.kubernetes.io/unschedulable", "NoSchedule")
+CORDON = (UNSCHEDULABLE_TAINT, "NoSchedule")
 """Key and effect of the taint that repeats a cordon. Without one it is a taint as any other: it goes a moment later."""
 LEAVING = "node(s) were being deleted"
 

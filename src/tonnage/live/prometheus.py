@@ -33,7 +33,7 @@ MAX_ANSWER_BYTES: Final = 64 << 20
 """An instant query that gives more than this was not meant for a decision."""
 
 
-class Fault(Enum):
+class QueryFailure(Enum):
     """What kept a query from being answered."""
 
     UNREACHABLE = "unreachable"
@@ -51,7 +51,7 @@ class Fault(Enum):
 class PrometheusError(InputError):
     """A query without an answer: one line that says what happened and what to do. It never stands for "no data"."""
 
-    def __init__(self, fault: Fault, problem: Problem) -> None:
+    def __init__(self, fault: QueryFailure, problem: Problem) -> None:
         self.fault = fault
         super().__init__(problem)
 
@@ -61,7 +61,7 @@ class PrometheusSilent(PrometheusError, NotAnswered):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """The answer to an instant query; an empty vector is "no data". ``warnings``: Prometheus' own words, infos too.
 
     NaN is a value like any other: PromQL's answer to 0/0, or what a target exposed.
@@ -120,13 +120,15 @@ class Prometheus:
         """The answer at ``at_ns`` (ns since the Unix epoch); see :meth:`query`. What ``World.measure`` gives."""
         return self.query(query, at_ns).result
 
-    def query(self, text: str, at_ns: int | None = None) -> Answer:
+    def query(self, text: str, at_ns: int | None = None) -> QueryResult:
         """Evaluate a PromQL instant query at ``at_ns`` (ns since the Unix epoch, cut to milliseconds; None: now).
 
         Raises PrometheusError when there is no answer, InputError when the token file has become unreadable."""
         at_ns = round(self._clock() * NS_PER_S) if at_ns is None else at_ns
         body = self._ask(text, at_ns)
-        answer = Answer(self._understood(read_result, body.data, text), (*(body.warnings or ()), *(body.infos or ())))
+        answer = QueryResult(
+            self._understood(read_result, body.data, text), (*(body.warnings or ()), *(body.infos or ()))
+        )
         if answer.warnings:
             self.warnings[text] = answer.warnings
         else:
@@ -200,7 +202,7 @@ class Prometheus:
         if len(body) > MAX_ANSWER_BYTES:
             self._drop()
             size = MAX_ANSWER_BYTES >> 20
-            raise self._error(Fault.QUERY, f"answers with more than {size} MiB", "aggregate in the query")
+            raise self._error(QueryFailure.QUERY, f"answers with more than {size} MiB", "aggregate in the query")
         if response.will_close:
             self._drop()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, body
@@ -244,7 +246,7 @@ class Prometheus:
             found = read(data)
         except Unreadable as error:
             raise self._error(
-                Fault.QUERY, f"answers with {error.what}", f"{error.hint}; the query is {text!r}"
+                QueryFailure.QUERY, f"answers with {error.what}", f"{error.hint}; the query is {text!r}"
             ) from None
         self.answered_s = self._clock()
         return found
@@ -253,16 +255,16 @@ class Prometheus:
         said = body.error or f"status {status}"
         if status == 429 or (status >= 500 and body.error_type != "execution"):
             hint = "it is asked again; look at its load and its log if this stays"
-            return self._error(Fault.UNAVAILABLE, f"cannot answer ({body.error_type or status}): {said}", hint)
+            return self._error(QueryFailure.UNAVAILABLE, f"cannot answer ({body.error_type or status}): {said}", hint)
         what = f"refuses the query ({body.error_type or status}): {said}"
-        return self._error(Fault.QUERY, what, f"correct the query {text!r}")
+        return self._error(QueryFailure.QUERY, what, f"correct the query {text!r}")
 
     def _denied(self, status: int, said: str) -> PrometheusError:
         given = f"the token in {self._token_file}" if self._token_file else "credentials"
         hint = (
             f"check that {given} may query it" if self._token_file else "give a token file or user:password in the URL"
         )
-        return self._error(Fault.DENIED, f"denies access (status {status}){': ' if said else ''}{said}", hint)
+        return self._error(QueryFailure.DENIED, f"denies access (status {status}){': ' if said else ''}{said}", hint)
 
     def _foreign(self, status: int, headers: Mapping[str, str], body: bytes) -> PrometheusError:
         kind = headers.get("content-type", "").partition(";")[0].strip() or "an answer without a content type"
@@ -271,43 +273,53 @@ class Prometheus:
         if 300 <= status < 400:
             target = headers.get("location", "")
             to = f" to {target}" if target else ""
-            return self._error(Fault.FOREIGN, f"redirects{to} (status {status})", "give the address that it leads to")
+            return self._error(
+                QueryFailure.FOREIGN, f"redirects{to} (status {status})", "give the address that it leads to"
+            )
         if status == 429 or status >= 500:
             what = f"cannot answer: status {status} with {kind}{_glimpse(kind, body)}"
-            return self._error(Fault.UNAVAILABLE, what, "a proxy answers for it; check that the server behind it runs")
+            return self._error(
+                QueryFailure.UNAVAILABLE, what, "a proxy answers for it; check that the server behind it runs"
+            )
         if status == 404:
             return self._error(
-                Fault.FOREIGN, "has no /api/v1/query (status 404)", "check the path in the URL, such as /prometheus"
+                QueryFailure.FOREIGN,
+                "has no /api/v1/query (status 404)",
+                "check the path in the URL, such as /prometheus",
             )
         what = f"answers with {kind} and not with Prometheus' JSON (status {status}){_glimpse(kind, body)}"
-        return self._error(Fault.FOREIGN, what, "a proxy or a login page? give the address of the server itself")
+        return self._error(QueryFailure.FOREIGN, what, "a proxy or a login page? give the address of the server itself")
 
     def _unreachable(self, error: Exception) -> PrometheusError:
         hint = "check the address; from outside the cluster: kubectl port-forward service/NAME 9090"
         if isinstance(error, socket.gaierror):
-            return self._error(Fault.UNREACHABLE, f"has a host name that is not known: {self._address.host}", hint)
+            return self._error(
+                QueryFailure.UNREACHABLE, f"has a host name that is not known: {self._address.host}", hint
+            )
         if isinstance(error, ConnectionRefusedError):
-            return self._error(Fault.UNREACHABLE, "refuses connections", hint)
+            return self._error(QueryFailure.UNREACHABLE, "refuses connections", hint)
         if isinstance(error, TimeoutError):
             what = f"gives no answer within {self._timeout_s:g} s"
-            return self._error(Fault.UNREACHABLE, what, "check the address and any network policy, or allow more time")
+            return self._error(
+                QueryFailure.UNREACHABLE, what, "check the address and any network policy, or allow more time"
+            )
         if isinstance(error, ssl.SSLCertVerificationError):
             what = f"has a certificate that is not trusted: {error.verify_message}"
-            return self._error(Fault.UNREACHABLE, what, "give the file of the authority that signed it")
+            return self._error(QueryFailure.UNREACHABLE, what, "give the file of the authority that signed it")
         if isinstance(error, ssl.SSLError):
-            return self._error(Fault.UNREACHABLE, f"does not speak TLS ({error.reason})", "an http:// address?")
+            return self._error(QueryFailure.UNREACHABLE, f"does not speak TLS ({error.reason})", "an http:// address?")
         if isinstance(error, http.client.RemoteDisconnected | ConnectionError):
             what = "closes the connection without an answer"
-            return self._error(Fault.UNREACHABLE, what, "an https:// address? else look at its log")
+            return self._error(QueryFailure.UNREACHABLE, what, "an https:// address? else look at its log")
         if isinstance(error, http.client.IncompleteRead):
-            return self._error(Fault.UNREACHABLE, "breaks off in the middle of an answer", "look at its log")
+            return self._error(QueryFailure.UNREACHABLE, "breaks off in the middle of an answer", "look at its log")
         if isinstance(error, http.client.HTTPException):
-            return self._error(Fault.FOREIGN, "does not speak HTTP", "give the address of its web interface")
-        return self._error(Fault.UNREACHABLE, f"cannot be reached: {error}", hint)
+            return self._error(QueryFailure.FOREIGN, "does not speak HTTP", "give the address of its web interface")
+        return self._error(QueryFailure.UNREACHABLE, f"cannot be reached: {error}", hint)
 
-    def _error(self, fault: Fault, what: str, hint: str) -> PrometheusError:
+    def _error(self, fault: QueryFailure, what: str, hint: str) -> PrometheusError:
         one_line = " ".join(f"Prometheus at {self._address.shown} {what}".split())
-        silent = fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE)
+        silent = fault in (QueryFailure.UNREACHABLE, QueryFailure.UNAVAILABLE)
         return (PrometheusSilent if silent else PrometheusError)(fault, Problem(Where(), one_line, hint))
 
 

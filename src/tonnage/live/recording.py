@@ -16,7 +16,7 @@ Done = Callable[[], None] | None
 _API_VERSION = {resource.kind: resource.api_version for resource in (*reversed(EVERY_KIND), *ALL)}
 
 
-class Recorder(Protocol):
+class EventSink(Protocol):
     """Writes cluster events."""
 
     def event(self, about: Ref, type_: str, reason: str, message: str, done: Done = None) -> None:
@@ -26,7 +26,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Implements :class:`Recorder` over an event recorder."""
+    """Implements :class:`EventSink` over an event recorder."""
 
     recorder: EventRecorder
 
@@ -43,7 +43,7 @@ class Events:
 
 
 class Silent:
-    """Implements :class:`Recorder`: observe mode writes no events either."""
+    """Implements :class:`EventSink`: observe mode writes no events either."""
 
     def event(self, about: Ref, type_: str, reason: str, message: str, done: Done = None) -> None:
         """Nothing."""

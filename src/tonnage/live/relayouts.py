@@ -6,14 +6,14 @@ import msgspec
 
 from tonnage.control.partitioner import AGAIN
 from tonnage.decisions import UNABLE, Applied, Outcome, Ref, Refused, Relayout, Stale
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.kube.clock import Clock
 from tonnage.live.cutting import Wanted, failed
 from tonnage.live.doubts import LATE_NS, SOON_NS, Doubts
 from tonnage.live.effects import Effects, Unsure
 from tonnage.live.feed import Changes
 from tonnage.live.observed import Observed
-from tonnage.live.recording import Recorder
-from tonnage.partitioning.node_cuts import MIG_CONFIG
+from tonnage.live.recording import EventSink
 from tonnage.partitioning.node_layouts import Order, Phase
 from tonnage.units import NS_PER_S
 
@@ -31,7 +31,7 @@ class Relayouts:
     """The world's part of it: decisions become orders, and orders are followed."""
 
     def __init__(
-        self, state: Observed, effects: Effects, clock: Clock, recorder: Recorder, doubts: Doubts, changes: Changes
+        self, state: Observed, effects: Effects, clock: Clock, recorder: EventSink, doubts: Doubts, changes: Changes
     ) -> None:
         self._state, self._effects, self._clock = state, effects, clock
         self._recorder, self._doubts = recorder, doubts

@@ -17,7 +17,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.live.feed import Changes
 from tonnage.live.groups import PLACES, Groups
 from tonnage.live.observed import Observed
-from tonnage.live.to_come import Counted, Standing
+from tonnage.live.to_come import Counted, ExpectedPods
 from tonnage.objects import apps, autoscaling, core, dra, karpenter, keda, storage
 from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
@@ -92,7 +92,7 @@ def snapshot_of(objects: Iterable[KubeObject], *, completed: bool = False) -> Sn
         state.see_pod(None, _admitted(_begun(pod), admission))
     written = tuple(_written(given))
     _start_daemons(state, written, admission)
-    whole = Standing(given) if completed else None
+    whole = ExpectedPods(given) if completed else None
     for pod in _missing(written, given, whole):
         state.see_pod(None, _admitted(pod, admission))
     groups.settle()
@@ -150,7 +150,7 @@ def _start_daemons(state: Observed, written: Iterable[KubeObject], admission: Ad
 
 
 def _missing(
-    written: Iterable[KubeObject], objects: tuple[KubeObject, ...], whole: Standing | None
+    written: Iterable[KubeObject], objects: tuple[KubeObject, ...], whole: ExpectedPods | None
 ) -> Iterator[core.Pod]:
     """The pods that the controllers of these workloads would make; with ``whole``, of all that can be counted."""
     made = [one for one in written if whole is None or not isinstance(one, Counted)]

@@ -15,7 +15,7 @@ Counted = apps.Deployment | apps.ReplicaSet | apps.StatefulSet | batch.Job
 """Workloads whose pods can be counted one by one."""
 
 
-class Standing:
+class ExpectedPods:
     """Pods that are there, by the workload that made them, also where the files lack the ReplicaSet between them."""
 
     def __init__(self, objects: Sequence[KubeObject]) -> None:

@@ -9,7 +9,7 @@ from tonnage.decisions import BINDING, Applied, Outcome, Wait
 from tonnage.kube.clock import Clock
 from tonnage.live.aside import Aside
 from tonnage.live.effects import Effects
-from tonnage.live.recording import Recorder
+from tonnage.live.recording import EventSink
 from tonnage.units import NS_PER_S
 
 IN_STATUS = frozenset({"scheduler", BINDING})
@@ -34,7 +34,7 @@ class Waits:
     """Of one world; its owner's thread calls it. ``there``: whether a pod of that name and uid is still pending."""
 
     def __init__(
-        self, effects: Effects, clock: Clock, recorder: Recorder, aside: Aside, there: Callable[[Wait], bool]
+        self, effects: Effects, clock: Clock, recorder: EventSink, aside: Aside, there: Callable[[Wait], bool]
     ) -> None:
         self._effects, self._clock, self._recorder, self._aside = effects, clock, recorder, aside
         self._there = there

@@ -46,7 +46,7 @@ from tonnage.live.evicting import Evictor
 from tonnage.live.feed import Changes, Price, karpenter_pool
 from tonnage.live.groups import Groups
 from tonnage.live.observed import Observed
-from tonnage.live.recording import Recorder
+from tonnage.live.recording import EventSink
 from tonnage.live.relayouts import Relayouts
 from tonnage.live.waits import Waits
 from tonnage.metrics.promql import Result
@@ -79,7 +79,7 @@ class ClusterWorld:
         clock: Clock,
         *,
         price: Price,
-        recorder: Recorder,
+        recorder: EventSink,
         measure: Measure = no_metrics,
         parallel: int = 1,
         in_flight: Callable[[], tuple[ClaimView, ...]] = tuple,

@@ -11,10 +11,10 @@ from tonnage.machines.events import Later
 from tonnage.machines.objects import Refusals, Workload
 from tonnage.machines.site import Site
 from tonnage.objects import core
-from tonnage.workloads.admission.refused import POD_SECURITY, VALIDATION, Refused
+from tonnage.workloads.admission.refused import POD_SECURITY, VALIDATION, AdmissionRefusal
 
 
-def over_quota(cluster: Site, namespace: str, spec: core.PodSpec) -> Refused | None:
+def over_quota(cluster: Site, namespace: str, spec: core.PodSpec) -> AdmissionRefusal | None:
     """What a quota says to one more pod of this completed spec; None where all let it in."""
     admission = cluster.declared.admission
     if not admission.quotas(namespace):
@@ -23,13 +23,13 @@ def over_quota(cluster: Site, namespace: str, spec: core.PodSpec) -> Refused | N
     return next(iter(admission.over_quota(namespace, spec, used)), None)
 
 
-def _as_found(cluster: Site, workload: Workload, name: str) -> Refused | None:
+def _as_found(cluster: Site, workload: Workload, name: str) -> AdmissionRefusal | None:
     """Why the API server refuses every pod, where that was found in the files; quotas count the pods that there are."""
     found = (b for b in of_workload(cluster, workload, name) if b.stage == REFUSED and not b.rule.startswith("quota"))
     for one in found:
         said = one.said or one.message
         forbidden = said.partition("is forbidden: ")[2]
-        return Refused(POD_SECURITY, forbidden, "") if forbidden else Refused(VALIDATION, said, "")
+        return AdmissionRefusal(POD_SECURITY, forbidden, "") if forbidden else AdmissionRefusal(VALIDATION, said, "")
     return None
 
 
@@ -57,7 +57,7 @@ def refused(
     workload: Workload,
     owner: str,
     spec: core.PodSpec,
-    ever: Refused | None,
+    ever: AdmissionRefusal | None,
     name: str,
     again: Callable[[Site], None],
 ) -> bool:

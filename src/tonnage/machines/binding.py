@@ -8,7 +8,7 @@ from tonnage.costs.held import held
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.machines import claiming
-from tonnage.machines.objects import Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode
 from tonnage.machines.site import Site
 from tonnage.objects.dra import AllocationResult
 
@@ -16,7 +16,7 @@ from tonnage.objects.dra import AllocationResult
 def assign(
     cluster: Site,
     pod: Pod,
-    node: Node,
+    node: SimulatedNode,
     devices: Sequence[int] | None = None,
     allocations: Mapping[ClaimKey, AllocationResult] | None = None,
 ) -> None:

@@ -126,7 +126,7 @@ class Sharer:
     ``taken_ns`` is the time of one card that such a pod has had, ``done_ns`` what it could use of it."""
 
     pod: str
-    cores: dict[Card, Fraction]
+    cores: dict[SharedGpu, Fraction]
     limit: Fraction | None
     claimed: Fraction
     lease: str = ""
@@ -138,7 +138,7 @@ class Sharer:
     since_ns: int = 0
     taken_ns: Fraction = Fraction(0)
     done_ns: Fraction = Fraction(0)
-    given: dict[Card, Pace] = field(default_factory=dict)
+    given: dict[SharedGpu, Pace] = field(default_factory=dict)
 
     def noticed(self) -> None:
         """Its engine was given something, or got further."""
@@ -158,7 +158,7 @@ class Sharer:
             self.taken_ns += span * self.pace.share
             self.done_ns += span * min(self.wants, self.pace.share * len(self.cores))
 
-    def give(self, card: Card, pace: Pace) -> None:
+    def give(self, card: SharedGpu, pace: Pace) -> None:
         """What it has of one of its cards from now on; the card that gives least sets the pace."""
         self.given[card] = pace
         pace = min(self.given.values(), key=lambda given: given.speed)
@@ -190,7 +190,7 @@ class Sharer:
 
 
 @dataclass(slots=True, eq=False)
-class Card:
+class SharedGpu:
     """A GPU with several pods on it, or a MIG instance, which is a ``part`` of one."""
 
     mps: bool
@@ -235,13 +235,13 @@ class Sharing:
     """The shared cards of a cluster, by node and device."""
 
     def __init__(self) -> None:
-        self._cards: dict[tuple[str, int], list[Card]] = {}
+        self._cards: dict[tuple[str, int], list[SharedGpu]] = {}
 
-    def card(self, node: str, hold: Hold) -> Card:
+    def card(self, node: str, hold: Hold) -> SharedGpu:
         """The card of a device, or of its shared instances the one with the fewest pods."""
         made = self._cards.setdefault((node, hold.device), [])
         if not any(card.sharers for card in made):
             made.clear()  # it may be repartitioned since
         while len(made) < max(1, hold.instances):
-            made.append(Card(hold.mps, Fraction(1, max(1, hold.instances)), hold.interval))
+            made.append(SharedGpu(hold.mps, Fraction(1, max(1, hold.instances)), hold.interval))
         return min(made, key=lambda card: len(card.sharers))

@@ -32,7 +32,7 @@ from tonnage.fleet.state import Conflict
 from tonnage.machines import binding, nodes, pods, relayouts
 from tonnage.machines.blocked import unplaceable
 from tonnage.machines.life import NodeRunning, PodBound
-from tonnage.machines.objects import Claim, Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim
 from tonnage.machines.physics import Physics
 from tonnage.machines.site import Site
 from tonnage.machines.state import SimulatedState
@@ -130,7 +130,7 @@ class SimulatedCluster(Site):
     def assign(
         self,
         pod: Pod,
-        node: Node,
+        node: SimulatedNode,
         devices: Sequence[int] | None = None,
         allocations: Mapping[ClaimKey, AllocationResult] | None = None,
     ) -> None:
@@ -162,7 +162,7 @@ class SimulatedCluster(Site):
             self.events.add(self.now_ns, f"NodeClaim {name}", "Warning", SOLD_OUT, why)
             self.wake("offering")
             return Refused(f"{SOLD_OUT}: {why}", SOLD_OUT)
-        claim = Claim(decision, self.now_ns)
+        claim = SimulatedNodeClaim(decision, self.now_ns)
         self.cloud.claims[name] = claim
         self.events.add(self.now_ns, f"NodeClaim {name}", "Normal", "Launched", decision.summary())
         self.queue.push(self.now_ns + self.vary("launch", self.physics.durations.launch_s), NodeRunning(claim))

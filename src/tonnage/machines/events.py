@@ -30,7 +30,7 @@ Later = Iterable[tuple[int, Event]]
 """What follows from an event: (time in ns, event)."""
 
 
-class Queue:
+class EventQueue:
     """Events to come. Deterministic: equal times keep their order of insertion."""
 
     def __init__(self) -> None:

@@ -14,9 +14,9 @@ from tonnage.machines import pods
 from tonnage.machines.crashes import crash
 from tonnage.machines.events import Later
 from tonnage.machines.life import PodStarted
-from tonnage.machines.objects import Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode
 from tonnage.machines.site import Site
-from tonnage.node.device_health import Reading, ResetSeen, XidSeen
+from tonnage.node.device_health import HealthReading, ResetSeen, XidSeen
 from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Cause
 
@@ -126,7 +126,7 @@ class GpuBack:
         return ()
 
 
-def lose_gpu(cluster: Site, node: Node) -> bool:
+def lose_gpu(cluster: Site, node: SimulatedNode) -> bool:
     """Where the last GPU of the node is unhealthy, the pods on it end, their workloads make others, and the device
     plugin offers one GPU less. False: that has to wait, as the GPU offers nothing while its MIG layout is changed."""
     row = cluster.fleet.node_by_name[node.name]
@@ -144,7 +144,7 @@ def lose_gpu(cluster: Site, node: Node) -> bool:
     return True
 
 
-def restore_gpu(cluster: Site, node: Node) -> None:
+def restore_gpu(cluster: Site, node: SimulatedNode) -> None:
     """The first GPU that is missing was reset, and is offered where it is healthy now; where none is missing yet, the
     last one was reset."""
     row = cluster.fleet.node_by_name[node.name]
@@ -152,7 +152,7 @@ def restore_gpu(cluster: Site, node: Node) -> None:
     missing = device < node.gpus
     gpu = node.gpu_uuid(device if missing else device - 1)
     node.health.observe(ResetSeen(cluster.now_ns, gpu))
-    node.health.observe(Reading(cluster.now_ns, gpu, recovery=0, remap_pending=False))
+    node.health.observe(HealthReading(cluster.now_ns, gpu, recovery=0, remap_pending=False))
     if not node.health.healthy(gpu):
         message = node.health.causes(gpu)[0].message
         cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)

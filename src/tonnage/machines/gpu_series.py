@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tonnage.errors import InputError
 from tonnage.facts import dcgm_fields, gpu_use, gpus, metric_names
-from tonnage.machines.objects import Node
+from tonnage.machines.objects import SimulatedNode
 from tonnage.node.devices import EccCounts, RemappedRows
 from tonnage.node.exporter import last_xid
 from tonnage.node.simulated_readings import whole_card
@@ -40,7 +40,9 @@ class GpuSeries:
     fields: tuple[str, ...]
     energy: dict[str, tuple[int, float]] = field(default_factory=dict)
 
-    def of(self, node: Node, device: int, load: float, used_mib: int, now_ns: int) -> Iterator[tuple[str, float]]:
+    def of(
+        self, node: SimulatedNode, device: int, load: float, used_mib: int, now_ns: int
+    ) -> Iterator[tuple[str, float]]:
         """Name and value of each field of a whole GPU whose engine took the share ``load`` of its time since the last
         scrape. What the simulated driver does not say is left out."""
         if not self.fields:

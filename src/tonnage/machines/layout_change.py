@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tonnage.decisions import Instances
 from tonnage.fleet.geometry import Geometry
-from tonnage.machines.objects import Node
+from tonnage.machines.objects import SimulatedNode
 from tonnage.partitioning.layouts import Layout
 from tonnage.partitioning.steps import Journal
 
@@ -15,7 +15,7 @@ from tonnage.partitioning.steps import Journal
 class LayoutChange:
     """One GPU between two layouts. ``there``: the instances that exist; ``before`` and ``after`` as decided."""
 
-    node: Node
+    node: SimulatedNode
     device: int
     on: Geometry
     before: Instances

@@ -10,7 +10,7 @@ from tonnage.machines import ailing, loading, nodes, pods, sharing
 from tonnage.machines.blocked import blocked
 from tonnage.machines.crashes import crash
 from tonnage.machines.events import Later
-from tonnage.machines.objects import Claim, Node, Pod, gated_by_probe, probe_period_s
+from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim, gated_by_probe, probe_period_s
 from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S, ns
 
@@ -19,7 +19,7 @@ from tonnage.units import NS_PER_S, ns
 class NodeRunning:
     """The instance runs: it boots, and its kubelet registers."""
 
-    claim: Claim
+    claim: SimulatedNodeClaim
 
     def handle(self, cluster: Site) -> Later:
         if cluster.cloud.claims.get(self.claim.launch.claim.name) is not self.claim:
@@ -33,7 +33,7 @@ class NodeRunning:
 class NodeRegistered:
     """The Node object exists; the kubelet is not Ready yet."""
 
-    node: Node
+    node: SimulatedNode
 
     def handle(self, cluster: Site) -> Later:
         if self.node.ended_ns is not None:
@@ -46,7 +46,7 @@ class NodeRegistered:
 class NodeReady:
     """Ready, but without its GPUs until the driver and the device plugin are up."""
 
-    node: Node
+    node: SimulatedNode
 
     def handle(self, cluster: Site) -> Later:
         if self.node.ended_ns is not None:
@@ -62,7 +62,7 @@ class NodeReady:
 class NodeInitialized:
     """Every resource that was asked for is there: pods can be bound."""
 
-    node: Node
+    node: SimulatedNode
 
     def handle(self, cluster: Site) -> Later:
         if self.node.ended_ns is None:
@@ -178,7 +178,7 @@ class ProbeSucceeded:
 class Terminating:
     """A node that is terminated: its pods are told to stop, and when all are gone so is the machine."""
 
-    node: Node
+    node: SimulatedNode
 
     def begin(self, cluster: Site) -> None:
         """Start it now; an empty node goes at once."""

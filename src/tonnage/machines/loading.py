@@ -15,7 +15,7 @@ from tonnage.inference.servers import too_few
 from tonnage.inference.servers.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
 from tonnage.machines import sharing
-from tonnage.machines.objects import EngineSetup, Node, Pod, Server
+from tonnage.machines.objects import EngineSetup, Pod, Server, SimulatedNode
 from tonnage.machines.site import Site
 from tonnage.units import GIB, ns
 
@@ -49,7 +49,7 @@ def weights_loaded_ns(cluster: Site, pod: Pod) -> int:
     return max(cached, cluster.now_ns) + ns(server.weight_bytes / cluster.physics.durations.page_cache_bytes_per_s)
 
 
-def read_bytes_per_s(node: Node, server: Server) -> float:
+def read_bytes_per_s(node: SimulatedNode, server: Server) -> float:
     """How fast a node reads weights that it has not read before: from the claim on which they lie, as fast as its
     storage and the instance allow, or else from its own disk."""
     place = server.weights

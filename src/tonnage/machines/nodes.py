@@ -5,11 +5,11 @@ from __future__ import annotations
 from tonnage.costs.ledger import Resources
 from tonnage.facts import instances
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRESENT, GPU_PRODUCT, NODE_POOL
 from tonnage.facts.prices import OWNED
-from tonnage.fleet.asks import GPU, SHARED_GPU
+from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.state import Conflict, NodeSpec
-from tonnage.machines.objects import Claim, Node
-from tonnage.machines.own_nodes import PRODUCT
+from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
 from tonnage.objects import core, karpenter
@@ -24,13 +24,13 @@ from tonnage.workloads import daemons
 from tonnage.workloads.failures import Cause
 
 
-def start_node(cluster: Site, claim: Claim, machine: InstanceType | None = None) -> Node:
+def start_node(cluster: Site, claim: SimulatedNodeClaim, machine: InstanceType | None = None) -> SimulatedNode:
     """The instance runs, and is billed from now on. ``machine``: what it is, where its labels are all that it has."""
     launch, physics = claim.launch, cluster.physics
     itype = machine or instances.get(launch.instance_type)
     name = launch.claim.name
     pool = physics.pools.get(launch.node_pool)
-    node = Node(
+    node = SimulatedNode(
         name=name,
         uid=f"node-{name}",
         instance_type=itype.name,
@@ -42,7 +42,7 @@ def start_node(cluster: Site, claim: Claim, machine: InstanceType | None = None)
         price_micro_usd_per_hour=launch.price_micro_usd_per_hour,
         launched_ns=cluster.now_ns,
         disk_bytes_per_s=physics.disk_bytes_per_s(launch.node_pool, itype),
-        gpu_product=launch.labels.get(PRODUCT, "") if machine else physics.gpu_product(itype),
+        gpu_product=launch.labels.get(GPU_PRODUCT, "") if machine else physics.gpu_product(itype),
         machine=machine,
         taints=launch.taints if machine else (),
         gpu_memory_mib=itype.gpu_memory_mib,
@@ -79,7 +79,7 @@ def allocatable(itype: instances.InstanceType, storage: NodeStorage) -> dict[str
     return {name: amount for name, amount in found.items() if amount}
 
 
-def cuts_of(cluster: Site, node: Node) -> NodeCuts:
+def cuts_of(cluster: Site, node: SimulatedNode) -> NodeCuts:
     """What its labels make of the node's GPUs as it joins."""
     itype = node.kind
     if itype.resource != GPU:
@@ -90,7 +90,7 @@ def cuts_of(cluster: Site, node: Node) -> NodeCuts:
     return cut_node(cluster.physics.configurations, labels, itype.gpu, itype.resource_count, renamed=renamed)
 
 
-def gpus_up_s(cluster: Site, node: Node) -> float:
+def gpus_up_s(cluster: Site, node: SimulatedNode) -> float:
     """Seconds from the node's readiness until it offers its GPUs. Where they are partitioned into MIG instances,
     mig-manager stops the clients of the GPUs first, sets MIG mode, makes the instances, and starts the device plugin
     again."""
@@ -103,7 +103,7 @@ def gpus_up_s(cluster: Site, node: Node) -> float:
     return durations.device_plugin_s + cutting_s + durations.mig_plugin_s
 
 
-def register_node(cluster: Site, node: Node) -> None:
+def register_node(cluster: Site, node: SimulatedNode) -> None:
     """The Node object appears with its labels and taints, not yet with its GPUs."""
     itype = node.kind
     pool = cluster.physics.pools.get(node.node_pool)
@@ -118,14 +118,14 @@ def register_node(cluster: Site, node: Node) -> None:
         labels = labels_of_machine(itype.name, node.zone, pool.labels)
     elif pool is not None:
         labels = as_auto(labels) if pool.auto else labels
-        labels |= {"karpenter.sh/nodepool": node.node_pool, **pool.labels, **node.labels}
+        labels |= {NODE_POOL: node.node_pool, **pool.labels, **node.labels}
     else:
         labels |= node.labels
     if node.gpus and not node.machine:
         labels |= {
-            "nvidia.com/gpu.present": "true",
-            "nvidia.com/gpu.count": str(node.gpus),
-            "nvidia.com/gpu.product": node.gpu_product,
+            GPU_PRESENT: "true",
+            GPU_COUNT: str(node.gpus),
+            GPU_PRODUCT: node.gpu_product,
         }
     made = cuts_of(cluster, node)
     later = {itype.resource, *made.offers}
@@ -153,7 +153,7 @@ def register_node(cluster: Site, node: Node) -> None:
     cluster.mirror.node_changed(node)
 
 
-def initialize_node(cluster: Site, node: Node) -> None:
+def initialize_node(cluster: Site, node: SimulatedNode) -> None:
     """Karpenter's Initialized: Ready, and every resource allocatable."""
     fleet = cluster.fleet
     row = fleet.node_by_name[node.name]
@@ -175,7 +175,7 @@ def initialize_node(cluster: Site, node: Node) -> None:
     cluster.wake("node")
 
 
-def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
+def drain_node(cluster: Site, node: SimulatedNode, reason: str, message: str) -> None:
     """Cordon the node and delete its pods gracefully; their workloads make new ones at once."""
     node.leaving = True
     row = cluster.fleet.node_by_name[node.name]
@@ -189,7 +189,7 @@ def drain_node(cluster: Site, node: Node, reason: str, message: str) -> None:
             replace(cluster, pod, Cause.EVICTION)
 
 
-def recommend_rebalance(cluster: Site, node: Node) -> None:
+def recommend_rebalance(cluster: Site, node: SimulatedNode) -> None:
     """An event; where a node termination handler says so, the node gets a taint, and nothing new is placed there."""
     if cluster.cloud.taints_rebalance:
         row = cluster.fleet.node_by_name[node.name]
@@ -201,20 +201,20 @@ def recommend_rebalance(cluster: Site, node: Node) -> None:
     cluster.wake("node")
 
 
-def taint_node(cluster: Site, node: Node, why: str) -> None:
+def taint_node(cluster: Site, node: SimulatedNode, why: str) -> None:
     """The node takes no more pods but those that tolerate it; those that it has stay for now."""
     _set_disrupted(cluster, node, True)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "DisruptionLaunching", why)
 
 
-def untaint_node(cluster: Site, node: Node, why: str) -> None:
+def untaint_node(cluster: Site, node: SimulatedNode, why: str) -> None:
     """The node takes pods again."""
     _set_disrupted(cluster, node, False)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")
 
 
-def _set_disrupted(cluster: Site, node: Node, disrupted: bool) -> None:
+def _set_disrupted(cluster: Site, node: SimulatedNode, disrupted: bool) -> None:
     node.leaving = disrupted
     row = cluster.fleet.node_by_name[node.name]
     own = tuple(taint for taint in cluster.fleet.node(row).taints if taint.key != karpenter.DISRUPTED.key)
@@ -223,20 +223,20 @@ def _set_disrupted(cluster: Site, node: Node, disrupted: bool) -> None:
     cluster.mirror.node_changed(node)
 
 
-def lose_node(cluster: Site, node: Node, why: str) -> None:
+def lose_node(cluster: Site, node: SimulatedNode, why: str) -> None:
     """The machine is gone: its pods and their requests with it."""
     lose_pods(cluster, node)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "NodeLost", why)
     remove_node(cluster, node, why)
 
 
-def lose_pods(cluster: Site, node: Node) -> None:
+def lose_pods(cluster: Site, node: SimulatedNode) -> None:
     """What is on the node ends now, and its workloads make others."""
     for pod in [p for p in cluster.pods.values() if p.node == node.name]:
         lose(cluster, pod, Cause.NODE)
 
 
-def remove_node(cluster: Site, node: Node, reason: str) -> None:
+def remove_node(cluster: Site, node: SimulatedNode, reason: str) -> None:
     """The node holds nothing but DaemonSets' pods, and is no longer billed."""
     row = cluster.fleet.node_by_name[node.name]
     for pod_row in sorted(cluster.fleet.node(row).pods):
@@ -261,7 +261,7 @@ def runs_daemon(cluster: Site, node: str, namespace: str, name: str) -> bool:
     return any(spec.daemon and spec.owner == f"{namespace}/{name}" for spec in on_node)
 
 
-def _start_daemons(cluster: Site, made: Node, row: int) -> None:
+def _start_daemons(cluster: Site, made: SimulatedNode, row: int) -> None:
     for namespace, name, template in cluster.declared.daemon_sets:
         started = daemons.start(cluster.fleet, row, namespace, name, template, f"{namespace}/{name}")
         if isinstance(started, Conflict):

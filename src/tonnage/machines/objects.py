@@ -25,7 +25,7 @@ from tonnage.machines.serving.service import Service
 from tonnage.node.device_health import DeviceHealth, HealthRules
 from tonnage.objects import apps, core
 from tonnage.units import NS_PER_MS, NS_PER_S
-from tonnage.workloads.admission.refused import Refused
+from tonnage.workloads.admission.refused import AdmissionRefusal
 from tonnage.workloads.failures import Cause
 from tonnage.workloads.volumes.weights import Source
 
@@ -133,7 +133,7 @@ class Workload:
     cold_starts_ns: list[int] = field(default_factory=list)
     gang: tuple[str, str] = ("", "")
     controller: WorkloadController[Any] | None = None
-    refused: Refused | None = None  # why the API server admits none of its pods
+    refused: AdmissionRefusal | None = None  # why the API server admits none of its pods
     lasted: int | None = None  # the fewest that were Ready for a while, up to now
     counted_ns: int = 0
     standing: dict[str, str] = field(
@@ -241,7 +241,7 @@ def _settled_health() -> DeviceHealth:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SimulatedNode:
     """A machine: what it is, when it was launched, and what its disk and memory hold already."""
 
     name: str
@@ -283,7 +283,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Claim:
+class SimulatedNodeClaim:
     """A NodeClaim between the decision and the initialised node."""
 
     launch: Launch

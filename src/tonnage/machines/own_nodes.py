@@ -9,18 +9,24 @@ from tonnage.decisions import Launch, Reason, Ref
 from tonnage.errors import InputError
 from tonnage.facts import gpus, instances
 from tonnage.facts.instances import InstanceType
+from tonnage.facts.labels import (
+    ARCH,
+    CAPACITY_TYPE,
+    GPU,
+    GPU_COUNT,
+    GPU_MEMORY,
+    GPU_PRODUCT,
+    HOSTNAME,
+    INSTANCE_TYPE,
+    OS,
+    SHARED_PRODUCT,
+    ZONE,
+)
 from tonnage.facts.price_book import PriceBook
-from tonnage.fleet.asks import GPU
 from tonnage.objects import core
 from tonnage.units import MIB
 
-TYPE, ZONE, CAPACITY_TYPE = (
-    "node.kubernetes.io/instance-type",
-    "topology.kubernetes.io/zone",
-    "karpenter.sh/capacity-type",
-)
-PRODUCT, COUNT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
-_KUBELET = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+_KUBELET = {OS: "linux", ARCH: "amd64"}
 """What a kubelet says of itself, unless the Node says otherwise."""
 _HAND_WRITTEN = {"cpu": 8_000, "memory": 32 * 1024 * MIB, "pods": 110}
 """Taken for a Node that says nothing of what it can hold, and is of no type that is known."""
@@ -29,19 +35,19 @@ _HAND_WRITTEN = {"cpu": 8_000, "memory": 32 * 1024 * MIB, "pods": 110}
 def machine_of(node: core.Node) -> InstanceType:
     """The machine: one of the instance types, or a type of its own made from the labels and the status."""
     labels = node.metadata.labels
-    name = labels.get(TYPE, "")
+    name = labels.get(INSTANCE_TYPE, "")
     if instances.known(name):
         return instances.get(name)
     there = _HAND_WRITTEN | core.amounts(node.status.capacity) | core.amounts(node.status.allocatable)
-    product = labels.get(PRODUCT, "")
-    count = int(labels[COUNT]) if labels.get(COUNT, "").isdigit() else there.get(GPU, 0)
+    product = labels.get(GPU_PRODUCT, "")
+    count = int(labels[GPU_COUNT]) if labels.get(GPU_COUNT, "").isdigit() else there.get(GPU, 0)
     gpu = _gpu(product) if count else ""
-    memory = labels.get(MEMORY, "")
+    memory = labels.get(GPU_MEMORY, "")
     return InstanceType(
         name=name,
         family="",
         size="",
-        arch=labels.get("kubernetes.io/arch", "amd64"),
+        arch=labels.get(ARCH, "amd64"),
         kind="gpu" if count else "cpu",
         vcpu=there["cpu"] // 1000,
         memory_mib=there["memory"] // MIB,
@@ -62,7 +68,7 @@ def machine_of(node: core.Node) -> InstanceType:
 def _gpu(product: str) -> str:
     """The name of the GPU among the facts; empty where it is not among them. Sharing adds a suffix to the label."""
     try:
-        return gpus.get(product.removesuffix("-SHARED")).name if product else ""
+        return gpus.get(product.removesuffix(SHARED_PRODUCT)).name if product else ""
     except InputError:
         return ""
 
@@ -84,7 +90,7 @@ def launch_of(node: core.Node, machine: InstanceType, book: PriceBook) -> Launch
         kind,
         price,
         Reason("it is among the manifests"),
-        labels={"kubernetes.io/hostname": node.name, **_KUBELET, **labels},
+        labels={HOSTNAME: node.name, **_KUBELET, **labels},
         allocatable=core.amounts(node.status.allocatable or node.status.capacity),
         taints=tuple(node.spec.taints),
     )

@@ -69,8 +69,8 @@ def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
     return [pods[id(one)] for one in removal.removal_order(standings, together, now_ns / NS_PER_S)]
 
 
-def _standing(pod: Pod) -> removal.Standing:
-    return removal.Standing(
+def _standing(pod: Pod) -> removal.RemovalCandidate:
+    return removal.RemovalCandidate(
         pod.uid,
         pod.node,
         "Pending" if pod.started_ns is None else "Running",

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tonnage.decisions import Applied, Instances, Outcome, Relayout, layout_text
+from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.cards import NO_DEVICE
-from tonnage.fleet.geometry import MIG_PREFIX, geometry
+from tonnage.fleet.geometry import geometry
 from tonnage.gate import in_order
 from tonnage.machines.events import Event, Later
 from tonnage.machines.layout_change import LayoutChange
@@ -25,7 +26,7 @@ from tonnage.partitioning.fleet_layouts import (
     lay,
     layout_of,
 )
-from tonnage.partitioning.labels import Card, predict
+from tonnage.partitioning.labels import NodeGpu, predict
 from tonnage.partitioning.relayout import Step
 from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step
 
@@ -143,7 +144,7 @@ def _relabel(cluster: Site, change: LayoutChange, row: int) -> None:
     fleet = cluster.fleet
     cuts = [fleet.cards.cut_of(row, device) for device in range(change.node.gpus)]
     layouts = [layout_of(cut) if has_layout(cut) else None for cut in cuts]
-    cards = [Card(change.on.gpu, None if one is None else tuple(made.profile for made in one)) for one in layouts]
+    cards = [NodeGpu(change.on.gpu, None if one is None else tuple(made.profile for made in one)) for one in layouts]
     labels = {key: value for key, value in fleet.node(row).labels.items() if not key.startswith(MIG_PREFIX)}
     predicted = predict(cards, "mixed").labels
     fleet.set_labels(row, labels | {key: value for key, value in predicted.items() if key.startswith(MIG_PREFIX)})

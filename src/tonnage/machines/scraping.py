@@ -16,9 +16,9 @@ from tonnage.inference.servers.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_series import ALWAYS, GpuSeries, asked_fields
-from tonnage.machines.objects import Node, Pod
+from tonnage.machines.objects import Pod, SimulatedNode
 from tonnage.machines.site import Site
-from tonnage.metrics.scrape import Selected, Target, sample_labels, targets
+from tonnage.metrics.scrape import ScrapeTarget, Selected, sample_labels, targets
 from tonnage.metrics.store import Key, key_of
 from tonnage.objects import core, duration
 from tonnage.objects.base import ObjectMeta
@@ -84,7 +84,7 @@ class _Round:
     interval_ns: int
     _gpus: GpuSeries
     due_ns: int = 0
-    _targets: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+    _targets: dict[str, tuple[ScrapeTarget, ...]] = field(default_factory=dict)
     _seen: dict[Hashable, Key] = field(default_factory=dict)  # by what it is a reading of; those of the last scrape
     _before: dict[Hashable, Key] = field(default_factory=dict)
     _busy: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # pod: (last scrape, busy ns, percent)
@@ -104,7 +104,9 @@ class _Round:
                 store.mark_stale_of(key, now_ns)
         self.due_ns = cluster.now_ns + self.interval_ns
 
-    def _key(self, reading: Hashable, metric: str, exposed: Mapping[str, str], target: Target | None = None) -> Key:
+    def _key(
+        self, reading: Hashable, metric: str, exposed: Mapping[str, str], target: ScrapeTarget | None = None
+    ) -> Key:
         """The series of a reading: found again where the last scrape had it."""
         key = self._before.get(reading)
         if key is None:
@@ -140,7 +142,7 @@ class _Round:
                 exposed = {**own, **dict(sample.labels)} if sample.labels else own
                 yield self._key(reading, sample.name, exposed, target), sample.value
 
-    def _gpu_samples(self, cluster: Site, node: Node) -> Iterator[tuple[Key, float]]:
+    def _gpu_samples(self, cluster: Site, node: SimulatedNode) -> Iterator[tuple[Key, float]]:
         row = cluster.fleet.node_by_name[node.name]
         for namespace, name, template in cluster.declared.daemon_sets:
             if not nodes.runs_daemon(cluster, node.name, namespace, name):
@@ -159,7 +161,7 @@ class _Round:
                         yield self._key((exporter, namespace, number, metric, of), metric, exposed, target), value
 
     def _device(
-        self, cluster: Site, node: Node, row: int, device: int
+        self, cluster: Site, node: SimulatedNode, row: int, device: int
     ) -> tuple[dict[str, str], tuple[tuple[str, float], ...]]:
         """The labels of one GPU as dcgm-exporter writes them, and its readings: of a shared one those of the whole, and
         no pod, as it cannot tell whose processes run."""
@@ -194,7 +196,7 @@ class _Round:
             self._busy[pod] = (now_ns, busy_ns, percent)
         return percent
 
-    def _targets_of(self, name: str, pod: Callable[[], core.Pod]) -> tuple[Target, ...]:
+    def _targets_of(self, name: str, pod: Callable[[], core.Pod]) -> tuple[ScrapeTarget, ...]:
         known = self._targets.get(name)
         if known is None:
             made = [pod()]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from tonnage.fleet.state import Fleet
-from tonnage.machines.cards import Card, Sharer, holds
+from tonnage.machines.cards import SharedGpu, Sharer, holds
 from tonnage.machines.objects import Pod
 from tonnage.machines.serving.together import unite
 from tonnage.machines.site import Site
@@ -72,7 +72,7 @@ def leave(cluster: Site, pod: Pod) -> None:
     _changed(cluster, sharer.cores)
 
 
-def _changed(cluster: Site, cards: Iterable[Card]) -> None:
+def _changed(cluster: Site, cards: Iterable[SharedGpu]) -> None:
     """Others share these cards now: their pace changes."""
     for card in cards:
         card.catch_up(cluster.now_ns)

@@ -11,10 +11,10 @@ from tonnage.fleet.rows import split_key
 from tonnage.fleet.state import Fleet
 from tonnage.machines.cards import Sharing
 from tonnage.machines.event_log import EventLog
-from tonnage.machines.events import Queue
+from tonnage.machines.events import EventQueue
 from tonnage.machines.layout_change import LayoutChange
 from tonnage.machines.mirror import Mirror, Unseen
-from tonnage.machines.objects import Blockers, Claim, Node, Offering, Pod, Refusals, Workload
+from tonnage.machines.objects import Blockers, Offering, Pod, Refusals, SimulatedNode, SimulatedNodeClaim, Workload
 from tonnage.machines.physics import Physics
 from tonnage.machines.serving.service import Service
 from tonnage.metrics.store import SeriesStore
@@ -49,7 +49,7 @@ class Cloud:
     """What has been ordered of the cloud, and what it has none of."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, SimulatedNodeClaim] = {}
         """NodeClaims by name, from the order until the node is gone."""
         self.out_of_stock: dict[Offering, int] = {}
         """Until when EC2 has none of an offering."""
@@ -87,7 +87,7 @@ class Site(ABC):
         self.physics = physics
         self.streams = streams
         self.now_ns = 0
-        self.queue = Queue()
+        self.queue = EventQueue()
         self.fleet = Fleet()
         self.events = EventLog()
         self.records = Records()
@@ -96,7 +96,7 @@ class Site(ABC):
         self.gpus = Gpus()
         self.workloads: dict[str, Workload] = {}
         self.services: list[Service] = []
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
         self.pods: dict[tuple[str, str], Pod] = {}
         self._woken: set[str] = set()
 

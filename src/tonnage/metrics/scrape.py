@@ -35,7 +35,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScrapeTarget:
     """One pod's port as a scrape target. ``labels`` are put on every sample scraped from it."""
 
     pod: Ref
@@ -84,7 +84,7 @@ def targets(
     selected: Iterable[Selected],
     pods: Sequence[Pod],
     addresses: Mapping[str, str] | None = None,
-) -> tuple[Target, ...]:
+) -> tuple[ScrapeTarget, ...]:
     """The scrape targets behind the selected Service ports: every pod of the Service that has not finished.
 
     ``addresses`` maps ``namespace/name`` of a pod to its address; without one the pod's name stands in
@@ -104,7 +104,7 @@ def targets(
             endpoint = choice.endpoint
             ref = Ref("Pod", pod.name, pod.namespace, pod.metadata.uid)
             path = endpoint.path or "/metrics"
-            found.append(Target(ref, labels, endpoint.honor_labels, path, endpoint.interval))
+            found.append(ScrapeTarget(ref, labels, endpoint.honor_labels, path, endpoint.interval))
     return tuple(found)
 
 

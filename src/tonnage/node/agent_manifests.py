@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from tonnage.facts import operands as facts
+from tonnage.facts.labels import GPU_PRESENT
 from tonnage.facts.operands import AgentPart
 from tonnage.node.operator_parts import environment, operands_of, parts_of
 from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
 NAME = "tonnage-agent"
+_OWN_LABELS = {"app.kubernetes.io/name": NAME}
 CONFIG_FOLDER = "/etc/tonnage/device-plugin"
 """Where the ConfigMap of the device plugin's configurations is mounted."""
 _NO_CONFIG_MAP = ConfigMapChoice()
@@ -103,7 +105,7 @@ def rules_of(parts: Iterable[AgentPart]) -> list[JsonObject]:
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> JsonObject:
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": api_version, "kind": kind, "metadata": {**meta, "labels": {"app.kubernetes.io/name": NAME}}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {**meta, "labels": dict(_OWN_LABELS)}}
 
 
 def _daemon_set(
@@ -116,7 +118,7 @@ def _daemon_set(
     *,
     token: bool,
 ) -> JsonObject:
-    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name}
+    labels = {**_OWN_LABELS, "app.kubernetes.io/instance": name}
     folders = sorted({folder for part in parts for folder in (*part.read, *part.write)})
     volumes: list[JsonObject] = [
         {"name": _volume(folder), "hostPath": {"path": folder, "type": _type(folder, parts)}} for folder in folders
@@ -127,7 +129,7 @@ def _daemon_set(
         "serviceAccountName": name,
         "automountServiceAccountToken": token,
         "priorityClassName": "system-node-critical",
-        "nodeSelector": {"nvidia.com/gpu.present": "true"},
+        "nodeSelector": {GPU_PRESENT: "true"},
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {

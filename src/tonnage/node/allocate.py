@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tonnage.node import cdi
 from tonnage.node.kubelet_api import CdiName, ContainerAllocateResponse, DeviceSpec, Mount
 from tonnage.node.offers import OfferedDevice
-from tonnage.partitioning.device_plugin import Setting
+from tonnage.partitioning.device_plugin import FlagValue
 
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 _MOUNTED = "/var/run/nvidia-container-devices"
@@ -32,7 +32,7 @@ class Handing:
     one_each: bool = False
 
     @classmethod
-    def of(cls, settings: Mapping[str, Setting], *, one_each: bool) -> Handing:
+    def of(cls, settings: Mapping[str, FlagValue], *, one_each: bool) -> Handing:
         """That of settled flags (:func:`tonnage.partitioning.device_plugin.settle`)."""
 
         def value(name: str) -> object:

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from tonnage.dra.nvidia import DRIVER, gpu_name, mig_name
+from tonnage.facts.labels import NVIDIA
 from tonnage.node.devices import Devices
 
 REPLICA = "::"
 """Between the id of a device and the number of its replica."""
-NVIDIA, DRA_DRIVER = "nvidia.com/", "gpu.nvidia.com"
 
 
 class PodHolder(NamedTuple):
@@ -64,12 +65,12 @@ def names_of(devices: Devices) -> list[DeviceNames]:
     """The cards of a machine and their MIG devices, by index."""
     found = []
     for card in devices.cards():
-        found.append(DeviceNames(card.uuid, (str(card.index), f"nvidia{card.minor}", f"gpu-{card.minor}"), card.uuid))
+        found.append(DeviceNames(card.uuid, (str(card.index), f"nvidia{card.minor}", gpu_name(card.minor)), card.uuid))
         state = devices.mig(card.index)
         made = [(gi, ci) for gi in (state.instances if state is not None else ()) for ci in gi.compute]
         for number, (gi, ci) in enumerate(made):
             legacy = f"MIG-{card.uuid}/{gi.id}/{ci.id}"
-            dra = f"gpu-{card.minor}-mig-{gi.profile.replace('.', '')}-{gi.profile_id}-{gi.start}"
+            dra = mig_name(card.minor, gi.profile, gi.profile_id, gi.start)
             found.append(DeviceNames(ci.uuid, (f"{card.index}:{number}", legacy, dra), card.uuid))
     return found
 
@@ -100,7 +101,7 @@ def unattributed(listed: Iterable[ContainerDevices], devices: Sequence[DeviceNam
             if strange and given.resource.startswith(NVIDIA):
                 said.append(f"{where}: {given.resource} has ids that name no device here: {', '.join(strange)}")
         for claim in one.claims:
-            if claim.driver == DRA_DRIVER and not known.claimed(claim):
+            if claim.driver == DRIVER and not known.claimed(claim):
                 said.append(f"{where}: claim {claim.claim} has a device that is not here: {claim.device}")
     return said
 
@@ -120,7 +121,7 @@ class _Known:
         return self._others.get(device, "") if resource.startswith(NVIDIA) else ""
 
     def claimed(self, claim: ClaimDevice) -> str:
-        if claim.driver != DRA_DRIVER:
+        if claim.driver != DRIVER:
             return ""
         names = (claim.device, *(cdi.rpartition("=")[2] for cdi in claim.cdi))
         return next((found for name in names if (found := self.given(NVIDIA, name))), "")

@@ -47,7 +47,7 @@ class XidSeen(NamedTuple):
     instance: int | None = None
 
 
-class Reading(NamedTuple):
+class HealthReading(NamedTuple):
     """What NVML says of a GPU. ``answers``: it could be read; ``lost``: the driver says that it is gone. None: the
     driver does not say. ``recovery``: the value of its recovery action."""
 
@@ -75,7 +75,7 @@ class DeviceTested(NamedTuple):
     passed: bool
 
 
-Observation: TypeAlias = XidSeen | Reading | ResetSeen | DeviceTested
+Observation: TypeAlias = XidSeen | HealthReading | ResetSeen | DeviceTested
 
 
 @dataclass(slots=True)
@@ -181,7 +181,7 @@ class DeviceHealth:
         match seen:
             case XidSeen():
                 self._xid(gpu, seen)
-            case Reading():
+            case HealthReading():
                 self._read(gpu, seen)
             case ResetSeen():
                 for cause in gpu.causes.values():
@@ -233,7 +233,7 @@ class DeviceHealth:
         for cause in gpu.causes.values():
             cause.renewed = True
 
-    def _read(self, gpu: _Gpu, seen: Reading) -> None:
+    def _read(self, gpu: _Gpu, seen: HealthReading) -> None:
         gpu.missed = 0 if seen.answers else gpu.missed + 1
         if seen.lost or gpu.missed >= self.rules.misses:
             message = "the GPU is lost" if seen.lost else f"{gpu.missed} readings in a row failed"
@@ -257,7 +257,7 @@ class DeviceHealth:
             if seen.at_ns - cause.better_ns >= self.rules.settle_s * NS_PER_S:
                 del gpu.causes[name]
 
-    def _over(self, gpu: _Gpu, cause: FaultCause, seen: Reading) -> bool:
+    def _over(self, gpu: _Gpu, cause: FaultCause, seen: HealthReading) -> bool:
         """Whether the reading is evidence that the cause has ended."""
         if not seen.answers or seen.lost:
             return False

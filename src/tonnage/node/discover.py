@@ -25,7 +25,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProfile:
     """One profile of a card. ``profile``: with the card's values where it gives any, the table's elsewhere.
     ``placed``: whether its places are the card's own."""
 
@@ -46,7 +46,7 @@ class Discovered:
     gpu: str
     memory_mib: int
     mode: tuple[bool, bool] | None
-    profiles: tuple[Found, ...]
+    profiles: tuple[FoundProfile, ...]
     instances: tuple[tuple[str, Instance], ...]
     """(profile, instance) by place."""
     differences: tuple[Difference, ...]
@@ -114,7 +114,7 @@ def _gpu(product: str, device_id: int) -> str:
 
 def _merged(
     info: ProfileInfo, known: MigProfile | None, placements: Sequence[tuple[int, int]] | None, gpu: str, called: str
-) -> Found:
+) -> FoundProfile:
     """The profile with what the card says, and the table's values for what it does not say. ``called``: its name where
     the table has none."""
     starts = tuple(sorted(start for start, _ in placements or ()))
@@ -155,7 +155,7 @@ def _merged(
         mark="measured",
         source="this card",
     )
-    return Found(info, made, placed=bool(starts))
+    return FoundProfile(info, made, placed=bool(starts))
 
 
 _COMPARED = (

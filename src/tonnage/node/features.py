@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from tonnage.facts.labels import NVIDIA
 from tonnage.node.devices import Devices, Fabric, Identity
 from tonnage.partitioning.device_plugin import Sharing
-from tonnage.partitioning.labels import Card, Node, memory_mib, predict, sanitised
+from tonnage.partitioning.labels import LabelledNode, NodeGpu, memory_mib, predict, sanitised
 
 _OURS = "tonnage.dev/gpu-"
 _MODES = {0x0302: "compute", 0x0300: "graphics"}
@@ -23,13 +23,13 @@ _FABRIC_READY = 3
 _NOT_IN_A_KEY = re.compile(r"[^a-z0-9-]+")
 
 
-def seen_cards(devices: Devices) -> list[Card]:
+def seen_cards(devices: Devices) -> list[NodeGpu]:
     """The cards as the rules of resources and labels read them; without those that are off the bus."""
     found = []
     for one in devices.cards():
         state = devices.mig(one.index)
         found.append(
-            Card(
+            NodeGpu(
                 one.gpu,
                 tuple(each.profile for each in state.instances) if state is not None and state.enabled else None,
                 one.product,
@@ -44,7 +44,7 @@ def seen_cards(devices: Devices) -> list[Card]:
 
 def node_labels(
     devices: Devices, strategy: str = "none", sharing: Sharing | None = None, *, machine: str = "", timestamp_s: int = 0
-) -> Node:
+) -> LabelledNode:
     """All labels of this node, and what it offers. ``machine``: its name in DMI. ``timestamp_s``: unix time of the
     label nvidia.com/gfd.timestamp; 0: none.
 
@@ -81,7 +81,7 @@ def _clique(fabrics: Sequence[Fabric | None]) -> str:
     return "" if clique.startswith("00000000-") else clique
 
 
-def _by_model(cards: Sequence[Card]) -> dict[str, str]:
+def _by_model(cards: Sequence[NodeGpu]) -> dict[str, str]:
     """Labels that say what every model is and how many there are."""
     counts = Counter(card.model for card in cards)
     made: dict[str, str] = {}

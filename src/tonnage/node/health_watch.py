@@ -16,8 +16,8 @@ from tonnage.node.device_health import (
     DeviceHealth,
     FaultCause,
     HealthChange,
+    HealthReading,
     Observation,
-    Reading,
     ResetSeen,
     XidSeen,
 )
@@ -97,13 +97,13 @@ class HealthWatch:
             if due or index in told or None in told:
                 yield self._reading(index, gpu, now_ns)
 
-    def _reading(self, card: int, gpu: str, now_ns: int) -> Reading:
+    def _reading(self, card: int, gpu: str, now_ns: int) -> HealthReading:
         try:
             said = self._devices.condition(card)
         except InputError:
-            return Reading(now_ns, gpu, answers=False)
+            return HealthReading(now_ns, gpu, answers=False)
         rows = said.rows
-        return Reading(
+        return HealthReading(
             now_ns,
             gpu,
             answers=not said.lost,

@@ -18,16 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from tonnage.errors import InputError
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.node.devices import Identity, Machine
 from tonnage.partitioning.layouts import Layout, Placement, card
-from tonnage.partitioning.node_cuts import (
-    MIG_CONFIG,
-    MIG_STATE,
-    Configurations,
-    known_names,
-    unknown_name,
-    wanted_layouts,
-)
+from tonnage.partitioning.node_cuts import MIG_STATE, Configurations, known_names, unknown_name, wanted_layouts
 from tonnage.partitioning.node_layouts import FAILED, PENDING, SUCCESS
 from tonnage.partitioning.relayout import Step, Stuck, relayout
 from tonnage.partitioning.steps import Journal, TurnBack, Waiting, next_step

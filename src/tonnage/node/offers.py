@@ -14,7 +14,7 @@ from math import comb
 
 from msgspec import Struct
 
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.node.devices import Ancestor, Devices, Link
 from tonnage.node.features import seen_cards
 from tonnage.partitioning.device_plugin import Sharing

@@ -145,7 +145,7 @@ class _Repair:
             return f"{text}: {expected}, YAML reads it as {show(value)}", hint
         hint = ""
         if "str" in kinds and "float" not in kinds and isinstance(value, (bool, int, float)):
-            hint = f'quote it: "{show(value)}"'
+            hint = quote(value)
         elif isinstance(value, str) and "str" not in kinds:
             looks = _looks_like(value)
             hint = f"without quotes: {value}" if _is_one_of(looks, kinds) else ""
@@ -169,6 +169,11 @@ class _Repair:
             return False
         self._get(steps[:-1])[steps[-1]] = value
         return True
+
+
+def quote(value: Any) -> str:
+    """What helps where text is wanted and YAML reads something else."""
+    return f'quote it: "{show(value)}"'
 
 
 class _Absent:

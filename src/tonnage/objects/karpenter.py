@@ -92,6 +92,11 @@ class NodePool(KubeObject, kw_only=True):
 
     spec: NodePoolSpec
 
+    @property
+    def is_static(self) -> bool:
+        """Whether it says how many nodes it has, whatever pods there are."""
+        return self.spec.replicas is not None
+
 
 class NodeOverlaySpec(Field, frozen=True, kw_only=True):
     """Prices and extended resources that planning takes the instance types of ``requirements`` to have."""

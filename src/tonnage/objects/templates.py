@@ -15,7 +15,7 @@ from tonnage.objects.needs import PodNeeds
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class PodTemplate:
     """What pods are made from. ``field``: the path of the pod's spec in its object; ``needs``: what else it names."""
 
     field: str
@@ -24,7 +24,7 @@ class Template:
     metadata: ObjectMeta
 
 
-def templates(obj: KubeObject) -> Iterator[Template]:
+def templates(obj: KubeObject) -> Iterator[PodTemplate]:
     """Every pod template of an object that was read from a file, in the order in which they stand. What cannot be read
     as a pod is left out: reading has said so."""
     content = without_nulls(obj.content) if isinstance(obj, Unknown) else obj.written
@@ -35,7 +35,7 @@ def templates(obj: KubeObject) -> Iterator[Template]:
             metadata = msgspec.convert(above.get("metadata") or {}, ObjectMeta, strict=False)
         except msgspec.ValidationError:
             continue
-        yield Template(field, read, needs, metadata)
+        yield PodTemplate(field, read, needs, metadata)
 
 
 def mappings(value: Any) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from tonnage.fleet.state import Conflict, Fleet
 from tonnage.partitioning.fleet_layouts import as_instances, as_layout, asks, instances_of, lay
 from tonnage.partitioning.layouts import Layout, card, place
 from tonnage.partitioning.relayout import subsets, text
-from tonnage.partitioning.trial import LayoutTrial, Site, all_of
+from tonnage.partitioning.trial import LayoutTrial, TrialGpu, all_of
 
 OTHERS = 3
 """This many other GPUs are named in a reason."""
@@ -205,7 +205,7 @@ def _make_room_for(trial: LayoutTrial, pod: int) -> bool:
 # ---- saying it ----
 
 
-def _decisions(trial: LayoutTrial, sites: Sequence[Site], short: Sequence[Unit]) -> list[Relayout]:
+def _decisions(trial: LayoutTrial, sites: Sequence[TrialGpu], short: Sequence[Unit]) -> list[Relayout]:
     """What was repartitioned and is of use to somebody."""
     fleet, found = trial.fleet, []
     waiting = sum(len(unit.pods) for unit in short)
@@ -227,7 +227,7 @@ def _decisions(trial: LayoutTrial, sites: Sequence[Site], short: Sequence[Unit])
     return found
 
 
-def _filled(trial: LayoutTrial, site: Site, pods: Sequence[int]) -> Instances:
+def _filled(trial: LayoutTrial, site: TrialGpu, pods: Sequence[int]) -> Instances:
     """What the GPU is to be: what is left of it is partitioned into more of what was waited for, what most waited for
     first. The device plugin has to be restarted in any case, and instances that nobody uses may go again."""
     after = instances_of(trial.fleet, site.device)
@@ -242,7 +242,7 @@ def _filled(trial: LayoutTrial, site: Site, pods: Sequence[int]) -> Instances:
 
 
 def _reason(
-    trial: LayoutTrial, alike: Alike, site: Site, after: Instances, pods: Sequence[int], waiting: int
+    trial: LayoutTrial, alike: Alike, site: TrialGpu, after: Instances, pods: Sequence[int], waiting: int
 ) -> Reason:
     asked = Counter(piece for pod in pods for piece in asks(trial.fleet, pod))
     names = ", ".join(f"{n} x {name}" if n > 1 else name for name, n in sorted(asked.items()))
@@ -262,7 +262,7 @@ def _reason(
     return Reason(verdict, evidence, (*_others(alike, site, after), stay))
 
 
-def _others(alike: Alike, chosen: Site, after: Instances) -> Iterator[Alternative]:
+def _others(alike: Alike, chosen: TrialGpu, after: Instances) -> Iterator[Alternative]:
     """What the same would have cost on other GPUs, the cheapest first. ``score``: instances destroyed."""
     new = [one.profile for one in as_layout(after) if chosen.whole or one not in chosen.card.running]
     if after is None:

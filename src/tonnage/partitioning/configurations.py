@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import names
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.objects.base import where
 from tonnage.objects.core import ConfigMap
 from tonnage.objects.gpu_operator import ClusterPolicy
@@ -19,7 +20,7 @@ from tonnage.partitioning.device_plugin import Config
 from tonnage.partitioning.documents import Document
 from tonnage.partitioning.labels import STRATEGIES
 from tonnage.partitioning.mig_parted import Spec
-from tonnage.partitioning.node_cuts import MIG_CONFIG, PLUGIN_CONFIG, Configurations
+from tonnage.partitioning.node_cuts import PLUGIN_CONFIG, Configurations
 
 _MIG = re.compile(r"^mig-configs:", re.MULTILINE)
 _VERSION = re.compile(r"^version:", re.MULTILINE)

@@ -11,7 +11,7 @@ from tonnage.partitioning.relayout import subsets
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class InstanceMove:
     """An instance recreated at another place; ``restarts``: somebody uses it."""
 
     before: Placement
@@ -27,7 +27,7 @@ class Defrag:
     stands, so that all have to go before any is made."""
 
     placement: Placement
-    moves: tuple[Move, ...]
+    moves: tuple[InstanceMove, ...]
     at_once: int
     after: Layout
 
@@ -54,14 +54,14 @@ def defrag(on: Geometry, running: Layout, profile: str, busy: Collection[Placeme
     for one in (one for one in running if one not in kept):
         to = next(other for other in new if other.profile == one.profile)
         new.remove(to)
-        moves.append(Move(one, to, one in busy))
+        moves.append(InstanceMove(one, to, one in busy))
     ordered, at_once = _in_order(on, running, moves)
     return Defrag(new[0], ordered, at_once, after)
 
 
-def _in_order(on: Geometry, running: Layout, moves: Sequence[Move]) -> tuple[tuple[Move, ...], int]:
+def _in_order(on: Geometry, running: Layout, moves: Sequence[InstanceMove]) -> tuple[tuple[InstanceMove, ...], int]:
     """(moves, each after those that make room for it; how many of the last ones stand in each other's way)."""
-    there, left, ordered = set(running), list(moves), list[Move]()
+    there, left, ordered = set(running), list(moves), list[InstanceMove]()
     while left:
         free = (move for move in left if not span(on, move.after) & mask_of(on, there - {move.before}))
         following = next(free, None)

@@ -16,8 +16,7 @@ from msgspec import Struct, structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
-from tonnage.facts.labels import NVIDIA
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts.labels import MIG_PREFIX, NVIDIA
 from tonnage.objects import duration
 from tonnage.objects.api.errors import SUBDOMAIN
 from tonnage.objects.decode import show
@@ -161,7 +160,7 @@ class Flag(NamedTuple):
         return value
 
 
-class Setting(NamedTuple):
+class FlagValue(NamedTuple):
     """What a flag is in the end, and whence: ``command line``, ``environment``, ``file`` or ``default``."""
 
     value: Any
@@ -307,7 +306,7 @@ def _ignored(made: _File) -> Iterator[tuple[str, str, str]]:
 
 def settle(
     config: Config, environment: Mapping[str, str] | None = None, arguments: Mapping[str, str] | None = None
-) -> dict[str, Setting]:
+) -> dict[str, FlagValue]:
     """Each flag by field: the command line wins over the environment, that over the file, that over the default.
 
     ``environment``: variables by name. ``arguments``: options by name without dashes. Raises InputError for a value
@@ -322,10 +321,10 @@ def settle(
         value, source, name = next((one for one in given if one[0] is not None), (None, "file", ""))
         if value is None:
             set_here = flag.field in config.flags
-            found[flag.field] = Setting(config.flags.get(flag.field, flag.default), "file" if set_here else "default")
+            found[flag.field] = FlagValue(config.flags.get(flag.field, flag.default), "file" if set_here else "default")
             continue
         try:
-            found[flag.field] = Setting(flag.read(value), source)
+            found[flag.field] = FlagValue(flag.read(value), source)
         except ValueError as error:
             raise InputError.at(f"{value!r}: {error}", field=name) from error
     for option in arguments:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tonnage.decisions import Instances
-from tonnage.fleet.asks import GPU, Kind
+from tonnage.facts.labels import GPU
+from tonnage.fleet.asks import Kind
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.devices import OPEN, Cut, How
 from tonnage.fleet.geometry import MEDIA, Geometry, geometry

@@ -16,7 +16,7 @@ from tonnage.facts import mig
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, mask_of, resource
 from tonnage.partitioning.patterns import Prices, patterns
-from tonnage.partitioning.program import Class, Group, Solution, solve
+from tonnage.partitioning.program import Class, GpuGroup, Solution, solve
 from tonnage.partitioning.relayout import Change
 
 WHOLE = 8
@@ -28,7 +28,7 @@ _LEAST = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class PlannedGpu:
     """One GPU. ``busy`` are among ``running``. ``node``: whose it is; ``micro_usd_per_hour``: 0 where not known."""
 
     name: str
@@ -57,7 +57,7 @@ class Demand:
 class CardPlan:
     """What happens to one card. ``serves``: the instances that demands get, by the demand's number."""
 
-    card: Card
+    card: PlannedGpu
     change: Change
     serves: tuple[tuple[Placement, int], ...] = ()
 
@@ -90,7 +90,7 @@ class FleetPlan:
 
 
 def plan(
-    cards: Sequence[Card],
+    cards: Sequence[PlannedGpu],
     demands: Sequence[Demand],
     prices: Prices | None = None,
     done: Callable[[int], None] = lambda cards: None,
@@ -110,7 +110,7 @@ def plan(
     for (gpu, running, busy, price), members in alike.items():
         offered = asked.profiles.get(gpu, ())
         ways = patterns(cards[members[0]].on, running, busy, offered, prices, price) if offered else []
-        groups.append(Group(gpu, offered, len(members), ways))
+        groups.append(GpuGroup(gpu, offered, len(members), ways))
         done(len(members))
     solution = solve(groups, asked.classes)
     done(len(cards))
@@ -126,7 +126,7 @@ def plan(
 class _Asked:
     """The demands as classes of the program. ``members``: by class, the demands' numbers. ``profiles``: by model."""
 
-    cards: Sequence[Card]
+    cards: Sequence[PlannedGpu]
     demands: Sequence[Demand]
     classes: list[Class] = field(default_factory=list)
     members: list[list[int]] = field(default_factory=list)
@@ -178,7 +178,7 @@ def part(on: Geometry, profile: str) -> int:
 
 
 def _answer(
-    cards: Sequence[Card],
+    cards: Sequence[PlannedGpu],
     demands: Sequence[Demand],
     layouts: Sequence[Layout],
     asked: _Asked,
@@ -226,7 +226,7 @@ def _takers(demands: Sequence[Demand], asked: _Asked, solution: Solution) -> dic
     return {key: iter(numbers) for key, numbers in found.items()}
 
 
-def _room(cards: Sequence[Card], takes: tuple[tuple[str, str], ...]) -> tuple[int, int] | None:
+def _room(cards: Sequence[PlannedGpu], takes: tuple[tuple[str, str], ...]) -> tuple[int, int] | None:
     """How many instances that a demand can take the fleet holds when nothing else is on it: with nothing in use, and
     beside what is in use. None: no card has one."""
     wanted = dict(takes)

@@ -14,18 +14,16 @@ from dataclasses import dataclass, field
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import gpus, instances, mig
-from tonnage.facts.labels import GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_PRODUCT
-from tonnage.fleet.asks import GPU
-from tonnage.fleet.geometry import MIG_PREFIX, Geometry, geometry
+from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRODUCT, INSTANCE_TYPE, MIG_CONFIG, MIG_PREFIX, product_of
+from tonnage.fleet.geometry import Geometry, geometry
 from tonnage.fleet.outfit import MOST_DEVICES, laid_out
 from tonnage.objects import apps, core
 from tonnage.objects.base import where
 from tonnage.partitioning import node_cuts
-from tonnage.partitioning.fleet_plan import Card, Demand, plan
+from tonnage.partitioning.fleet_plan import Demand, PlannedGpu, plan
 from tonnage.partitioning.layouts import Layout, Placement
 from tonnage.partitioning.mig_cards import known_configs
 from tonnage.partitioning.mig_parted import Spec
-from tonnage.partitioning.node_cuts import MIG_CONFIG
 
 _NAMED = 3
 """Names in a note; the rest is counted."""
@@ -36,7 +34,7 @@ class Inventory:
     """``cards`` by node and index. ``demands``: of pods that have no node yet. ``whole``: workloads that ask for whole
     GPUs, which are not planned for. ``uncut``: nodes whose GPUs cannot be partitioned."""
 
-    cards: list[Card] = field(default_factory=list)
+    cards: list[PlannedGpu] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
     uncut: list[str] = field(default_factory=list)
@@ -106,7 +104,7 @@ def _add_node(
     labels = node.metadata.labels
     kind = labels.get(INSTANCE_TYPE, "")
     offer = instances.get(kind) if instances.known(kind) else None
-    product, _, single = labels.get(GPU_PRODUCT, "").removesuffix("-SHARED").partition(MIG_PRODUCT)
+    product, single = product_of(labels.get(GPU_PRODUCT, ""))
     name = product or (offer.gpu if offer else "")
     if not name:
         return
@@ -139,7 +137,7 @@ def _add_node(
             if held[resource]:
                 held[resource] -= 1
                 busy.append(one)
-        found.cards.append(Card(f"{node.name}/{index}", on, layout, tuple(busy), node.name, price))
+        found.cards.append(PlannedGpu(f"{node.name}/{index}", on, layout, tuple(busy), node.name, price))
     over = +(held + Counter({GPU: whole - taken}))
     if over:
         resource, count = sorted(over.items())[0]
@@ -216,6 +214,6 @@ def _count(node: core.Node, label: str) -> int:
     return int(text)
 
 
-def cards(on: Geometry, count: int, running: Layout = (), busy: Layout = (), first: int = 0) -> list[Card]:
+def cards(on: Geometry, count: int, running: Layout = (), busy: Layout = (), first: int = 0) -> list[PlannedGpu]:
     """``count`` alike cards, named after the GPU and numbered from ``first``."""
-    return [Card(f"{on.gpu}/{first + i}", on, running, busy) for i in range(count)]
+    return [PlannedGpu(f"{on.gpu}/{first + i}", on, running, busy) for i in range(count)]

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from tonnage.errors import InputError
 from tonnage.facts import cuda, gpus, mig, mig_devices
 from tonnage.facts.cuda import CudaGpu
-from tonnage.facts.labels import NVIDIA
+from tonnage.facts.labels import GPU, MIG_PRODUCT, NVIDIA
 from tonnage.facts.mig import MigProfile
-from tonnage.fleet.asks import GPU
 from tonnage.partitioning import mps
 from tonnage.partitioning.device_plugin import Sharing
 
@@ -27,7 +26,7 @@ _DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class NodeGpu:
     """One GPU of a node. ``profiles``: its MIG instances; None: MIG is off, empty: on, and nothing made.
 
     What a driver says of the card itself comes before the tables: ``product``, ``memory_mib``, ``arch`` (compute
@@ -63,7 +62,7 @@ class Card:
 
 
 @dataclass(slots=True)
-class Node:
+class LabelledNode:
     """``resources``: what the node offers, by name. ``labels``: by key. ``unknown``: labels that it has with a value
     that the tables do not have. ``problems``: why something is not offered; ``notes``: good to know."""
 
@@ -87,12 +86,12 @@ class Node:
 
 
 def predict(
-    cards: Sequence[Card],
+    cards: Sequence[NodeGpu],
     strategy: str = "none",
     sharing: Sharing | None = None,
     driver: str = "",
     runs: tuple[int, ...] | None = None,
-) -> Node:
+) -> LabelledNode:
     """The node with these cards. ``driver``: as in 580.105.08, for the labels of versions; empty: left out. ``runs``:
     the CUDA version that it supports, where the driver says so itself.
 
@@ -103,7 +102,7 @@ def predict(
         raise InputError.at(f"unknown MIG strategy {strategy!r}", hint=f"expected {', '.join(STRATEGIES)}")
     cards = [replace(card, gpu=gpus.get(card.gpu).name) if card.gpu else card for card in cards]
     _refuse_mps(cards, strategy, sharing)
-    node = Node()
+    node = LabelledNode()
     if not cards:
         return node
     why = invalid(cards) if strategy == "single" else ""
@@ -122,7 +121,7 @@ def predict(
     return node
 
 
-def _refuse_mps(cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
+def _refuse_mps(cards: Sequence[NodeGpu], strategy: str, sharing: Sharing) -> None:
     if sharing.strategy != "mps":
         return
     if any(card.profiles is not None for card in cards):
@@ -131,7 +130,7 @@ def _refuse_mps(cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
         raise InputError.at("MPS with MIG strategy mixed", field="sharing.mps", hint="use strategy none or single")
 
 
-def invalid(cards: Sequence[Card]) -> str:
+def invalid(cards: Sequence[NodeGpu]) -> str:
     """Why the strategy ``single`` does not hold; empty where it does, and where no card has MIG on."""
     layouts = [card.profiles for card in cards]
     if all(profiles is None for profiles in layouts):
@@ -144,7 +143,7 @@ def invalid(cards: Sequence[Card]) -> str:
     return f"instances of several profiles ({', '.join(kinds)})" if len(kinds) > 1 else ""
 
 
-def _offer(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing) -> None:
+def _offer(node: LabelledNode, cards: Sequence[NodeGpu], strategy: str, sharing: Sharing) -> None:
     """The device plugin's resources."""
     devices: Counter[str] = Counter()
     for card in cards:
@@ -177,14 +176,14 @@ def _mps(sharing: Sharing) -> bool:
     return sharing.strategy == "mps"
 
 
-def resources_of(card: Card, strategy: str) -> list[str]:
+def resources_of(card: NodeGpu, strategy: str) -> list[str]:
     """The resource that a card is offered as, or that each of its MIG instances is, in their order."""
     if card.profiles is None or strategy == "none":
         return [GPU]
     return [GPU if strategy == "single" else card.profile(name).resource for name in card.profiles]
 
 
-def _versions(node: Node, driver: str, runs: tuple[int, ...] | None) -> None:
+def _versions(node: LabelledNode, driver: str, runs: tuple[int, ...] | None) -> None:
     if not driver:
         return
     numbers = cuda.parse_version(driver, "--driver", "580.105.08")
@@ -200,7 +199,7 @@ def _versions(node: Node, driver: str, runs: tuple[int, ...] | None) -> None:
     node.put(f"{NVIDIA}cuda.runtime", {"major": major, "minor": minor})
 
 
-def _label_cards(node: Node, cards: Sequence[Card], sharing: Sharing) -> None:
+def _label_cards(node: LabelledNode, cards: Sequence[NodeGpu], sharing: Sharing) -> None:
     """Labels of whole GPUs, and of the node. Where models differ, GPU feature discovery takes one of them by chance."""
     counts = Counter(card.model for card in cards)
     first = {card.model: card for card in reversed(cards)}
@@ -219,13 +218,13 @@ def _label_cards(node: Node, cards: Sequence[Card], sharing: Sharing) -> None:
     node.put(GPU, {"mode": "compute" if data_center else None})
 
 
-def _capable(card: Card) -> bool | None:
+def _capable(card: NodeGpu) -> bool | None:
     """Whether a card has MIG; None: not known."""
     facts = card.facts
     return card.mig if card.mig is not None else None if facts is None else facts.mig
 
 
-def _label_model(node: Node, card: Card, count: int, sharing: Sharing | None) -> None:
+def _label_model(node: LabelledNode, card: NodeGpu, count: int, sharing: Sharing | None) -> None:
     """``sharing``: None where all GPUs of the model have MIG on: then they have no replicas."""
     facts = card.facts
     arch = card.arch or (None if facts is None else facts.arch)
@@ -242,7 +241,7 @@ def _label_model(node: Node, card: Card, count: int, sharing: Sharing | None) ->
     )
 
 
-def memory_mib(card: Card) -> int:
+def memory_mib(card: NodeGpu) -> int:
     """MiB as the label of a card says them."""
     if card.memory_mib is not None:
         return card.memory_mib
@@ -267,18 +266,20 @@ def sanitised(text: str) -> str:
     return "-".join(_DROPPED.sub("", text).split())
 
 
-def _label_instances(node: Node, cards: Sequence[Card], strategy: str, sharing: Sharing, invalid: str) -> None:
+def _label_instances(
+    node: LabelledNode, cards: Sequence[NodeGpu], strategy: str, sharing: Sharing, invalid: str
+) -> None:
     """Labels of MIG instances: in place of the GPU's with ``single``, beside them with ``mixed``."""
     if strategy == "none":
         return
     node.put(f"{NVIDIA}mig", {"strategy": strategy})
     cut = [card for card in cards if card.profiles is not None]
     if invalid:
-        product = f"{cut[0].made_by}-MIG-INVALID"
+        product = f"{cut[0].made_by}{MIG_PRODUCT}INVALID"
         node.put(GPU, {"product": product, "count": 0, "replicas": 0, "memory": 0})
         return
     counts: Counter[str] = Counter()
-    first: dict[str, Card] = {}
+    first: dict[str, NodeGpu] = {}
     for card in cut:
         for name in card.profiles or ():
             counts[name] += 1

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from tonnage.partitioning.turns import SWITCH_S, Given
+from tonnage.partitioning.turns import SWITCH_S, ProcessShare
 
 LEASE_S = 0.25
 GRANULARITY = 0.05
@@ -29,7 +29,7 @@ _EXACT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SharingProcess:
     """A process that shares the GPU. ``share`` of its time is promised; ``limit``: the most that it may have, the share
     itself for a strict one. ``wants``: the most that it can use, 0 while it is idle."""
 
@@ -38,18 +38,18 @@ class Claim:
     wants: float = 1.0
 
 
-def strict(share: float, wants: float = 1.0) -> Claim:
+def strict(share: float, wants: float = 1.0) -> SharingProcess:
     """A process that gets its share and no more."""
-    return Claim(share, share, wants)
+    return SharingProcess(share, share, wants)
 
 
-def fair(share: float, wants: float = 1.0) -> Claim:
+def fair(share: float, wants: float = 1.0) -> SharingProcess:
     """A process that gets its share, and what others leave."""
-    return Claim(share, 1.0, wants)
+    return SharingProcess(share, 1.0, wants)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LeasePlan:
     """Who holds which lease: ``holders`` are numbers of claims by lease, :data:`IDLE` for none. It repeats.
 
     ``ideal``: what each claim would have without rounding to leases, 0 to 1."""
@@ -103,7 +103,7 @@ class Plan:
         return max(0.0, self.lease_s - (switch_s if self.holders[at - 1] != self.holders[at] else 0.0))
 
 
-def plan(claims: Sequence[Claim], *, lease_s: float = LEASE_S, granularity: float = GRANULARITY) -> Plan:
+def plan(claims: Sequence[SharingProcess], *, lease_s: float = LEASE_S, granularity: float = GRANULARITY) -> LeasePlan:
     """The leases of these processes; of processes that are alike the first comes first.
 
     Raises ValueError for a share outside [granularity, 1], a limit below the share or above 1, shares that are more
@@ -112,10 +112,10 @@ def plan(claims: Sequence[Claim], *, lease_s: float = LEASE_S, granularity: floa
     _check(claims, granularity)
     ideal = _ideal(claims, granularity)
     counts = _whole_leases(ideal, slots)
-    return Plan(_spread(counts, slots), tuple(ideal), lease_s)
+    return LeasePlan(_spread(counts, slots), tuple(ideal), lease_s)
 
 
-def in_leases(shares: Sequence[Fraction], modes: Sequence[str]) -> list[Given]:
+def in_leases(shares: Sequence[Fraction], modes: Sequence[str]) -> list[ProcessShare]:
     """What each process has while all of them always want the GPU and it is lent by leases. ``modes``: ``strict`` or
     ``fair`` each. Shares are rounded up to the granularity; where they are more than the GPU then, all have less by the
     same factor. A lease after another holder's is shorter by a switch."""
@@ -128,7 +128,7 @@ def in_leases(shares: Sequence[Fraction], modes: Sequence[str]) -> list[Given]:
     made = plan(claims, granularity=min(GRANULARITY, 1 / math.ceil(1 / min(one.share for one in claims))))
     slower = 1 - Fraction(SWITCH_S / made.lease_s).limit_denominator(10_000) if len(shares) > 1 else Fraction(1)
     held = [Fraction(count, len(made.holders)) for count in made.counts]
-    return [Given(share, share * slower) for share in held]
+    return [ProcessShare(share, share * slower) for share in held]
 
 
 def _slots(lease_s: float, granularity: float) -> int:
@@ -140,7 +140,7 @@ def _slots(lease_s: float, granularity: float) -> int:
     return slots
 
 
-def _check(claims: Sequence[Claim], granularity: float) -> None:
+def _check(claims: Sequence[SharingProcess], granularity: float) -> None:
     for one in claims:
         if not granularity - _EXACT <= one.share <= one.limit <= 1 or not 0 <= one.wants <= 1:
             raise ValueError(f"expected {granularity:g} <= share <= limit <= 1 and 0 <= wants <= 1, not {one}")
@@ -148,7 +148,7 @@ def _check(claims: Sequence[Claim], granularity: float) -> None:
         raise ValueError("the shares are more than the GPU")
 
 
-def _ideal(claims: Sequence[Claim], granularity: float) -> list[float]:
+def _ideal(claims: Sequence[SharingProcess], granularity: float) -> list[float]:
     """What each can use of its share, and of what is left in proportion to the shares, until all have enough.
 
     Who wants anything wants a lease."""

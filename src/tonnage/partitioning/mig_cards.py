@@ -31,7 +31,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLayout:
     """A layout that the GPU model cannot have: why, and the largest part of it that can be, drawn."""
 
     entry: int
@@ -41,18 +41,18 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ConfigResult:
     """One named configuration: ``made`` and ``refused`` by entry and GPU; ``problems`` make it unusable, ``notes`` are
     good to know."""
 
     name: str
     made: list[Made] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedLayout] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
 
 
-def outcomes(spec: Spec, gpu: str = "") -> list[Outcome]:
+def outcomes(spec: Spec, gpu: str = "") -> list[ConfigResult]:
     """What each configuration makes. ``gpu``: on this GPU model alone; a configuration for others makes nothing.
 
     Raises InputError for an unknown GPU."""
@@ -75,8 +75,8 @@ def canonical(on: Geometry, profiles: Iterable[str]) -> tuple[list[str], list[st
     return known, unknown
 
 
-def _outcome(spec: Spec, name: str, entries: Sequence[Entry], gpu: str) -> Outcome:
-    found = Outcome(name)
+def _outcome(spec: Spec, name: str, entries: Sequence[Entry], gpu: str) -> ConfigResult:
+    found = ConfigResult(name)
     for number, entry in enumerate(entries):
         if entry.filters:
             _filtered(spec, found, number, entry, gpu)
@@ -93,7 +93,7 @@ def _outcome(spec: Spec, name: str, entries: Sequence[Entry], gpu: str) -> Outco
     return found
 
 
-def _filtered(spec: Spec, found: Outcome, number: int, entry: Entry, gpu: str) -> None:
+def _filtered(spec: Spec, found: ConfigResult, number: int, entry: Entry, gpu: str) -> None:
     """An entry for some device ids: each has to be able to hold it."""
     listed = isinstance(entry.device_filter, list)
     boards: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ def _filtered(spec: Spec, found: Outcome, number: int, entry: Entry, gpu: str) -
             found.problems.append(_problem(spec, found.name, number, entry, refused))
 
 
-def _for_all(spec: Spec, found: Outcome, number: int, entry: Entry, gpu: str) -> None:
+def _for_all(spec: Spec, found: ConfigResult, number: int, entry: Entry, gpu: str) -> None:
     """An entry for whatever GPU is there: it is for those models that have all its profiles."""
     models = mig.with_profiles()
     able = [model for model in models if not canonical(card(model), entry.profiles)[1]]
@@ -132,23 +132,23 @@ def _for_all(spec: Spec, found: Outcome, number: int, entry: Entry, gpu: str) ->
         found.notes += [Problem(where, f"not on {one.gpu}: {one.why}", hint) for one in refused]
 
 
-def _placed(found: Outcome, number: int, entry: Entry, model: str, cards: tuple[str, ...]) -> Refused | None:
+def _placed(found: ConfigResult, number: int, entry: Entry, model: str, cards: tuple[str, ...]) -> RefusedLayout | None:
     """Note what the entry makes on a model, or why it cannot."""
     made = try_on(card(model), number, entry.profiles)
-    if isinstance(made, Refused):
+    if isinstance(made, RefusedLayout):
         found.refused.append(made)
         return made
     found.made.append(Made(number, model, made, cards))
     return None
 
 
-def try_on(on: Geometry, entry: int, profiles: Sequence[str]) -> Layout | Refused:
+def try_on(on: Geometry, entry: int, profiles: Sequence[str]) -> Layout | RefusedLayout:
     """The layout with these profiles on a card, or why entry number ``entry`` cannot have it there."""
     known, unknown = canonical(on, profiles)
     if unknown:
         near = names.near(unknown[0], [one.name for one in mig.profiles(on.gpu, plain=False)])
         guess = f", did you mean {' or '.join(near)}?" if near else ""
-        return Refused(entry, on.gpu, f"it has no profile {unknown[0]}{guess}")
+        return RefusedLayout(entry, on.gpu, f"it has no profile {unknown[0]}{guess}")
     layout = place(on, known)
     if layout is not None:
         return layout
@@ -160,10 +160,10 @@ def try_on(on: Geometry, entry: int, profiles: Sequence[str]) -> Layout | Refuse
             f"{n} x {name}" for name, n in Counter(on.named(one.resource).name for one in shared).items()
         )
         why = f"its compute instances need {needed}; {why}"
-    return Refused(entry, on.gpu, why, drawn)
+    return RefusedLayout(entry, on.gpu, why, drawn)
 
 
-def _problem(spec: Spec, name: str, number: int, entry: Entry, refused: Refused) -> Problem:
+def _problem(spec: Spec, name: str, number: int, entry: Entry, refused: RefusedLayout) -> Problem:
     wanted = ", ".join(f"{count} x {one}" if count > 1 else one for one, count in (entry.mig_devices or {}).items())
     message = f"{refused.gpu} cannot hold {wanted}: {refused.why}"
     return Problem(

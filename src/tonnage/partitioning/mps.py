@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import cuda, mig
-from tonnage.partitioning.turns import Given
+from tonnage.partitioning.turns import ProcessShare
 
 MOST_CLIENTS = 48
 """Clients of one server. Source: NVIDIA/k8s-device-plugin cmd/mps-control-daemon/mps."""
@@ -50,7 +50,7 @@ that client only (benchmarks/gpu_mps.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MpsLimits:
     """What each process may have: ``percent`` of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) and ``memory_mib`` of
     device memory (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). ``clients``: the most that the server takes."""
 
@@ -69,7 +69,7 @@ def too_many(gpus: Sequence[str], replicas: int) -> str:
     return ""
 
 
-def limits(gpu: str, replicas: int, where: Where | None = None) -> Limits:
+def limits(gpu: str, replicas: int, where: Where | None = None) -> MpsLimits:
     """The default limits on a GPU shared by ``replicas``.
 
     Raises InputError, at ``where``, for a MIG instance (``h100:1g.10gb``), fewer than 2 replicas or more than there can
@@ -81,7 +81,7 @@ def limits(gpu: str, replicas: int, where: Where | None = None) -> Limits:
     if not 2 <= replicas <= clients:
         message = f"{replicas} replicas on {card.name}"
         raise InputError(Problem(at, message, f"MPS takes 2 to {clients} clients there"))
-    return Limits(replicas, 100 // replicas, card.memory_mib // replicas, clients)
+    return MpsLimits(replicas, 100 // replicas, card.memory_mib // replicas, clients)
 
 
 def refuse_mig(gpu: str, where: Where) -> None:
@@ -122,10 +122,10 @@ def divide(clients: Sequence[Client]) -> tuple[float, ...]:
     return tuple(speeds)
 
 
-def side_by_side(clients: Sequence[Client]) -> list[Given]:
+def side_by_side(clients: Sequence[Client]) -> list[ProcessShare]:
     """The part of the GPU's time and the speed of each client while all of them run (:func:`divide`). Those that use
     other parts of the GPU than their neighbours are faster together than in turns; their parts of its time never add up
     to more than the GPU all the same. Raises ValueError as :func:`divide` does."""
     speeds = [Fraction(speed).limit_denominator(_EXACT) for speed in divide(clients)]
     total = max(Fraction(1), sum(speeds, Fraction(0)))
-    return [Given(speed / total, speed) for speed in speeds]
+    return [ProcessShare(speed / total, speed) for speed in speeds]

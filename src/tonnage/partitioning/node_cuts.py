@@ -18,19 +18,18 @@ from functools import lru_cache
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import mig_devices, names
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG, MIG_PREFIX
 from tonnage.fleet.devices import OPEN, Cut, How
-from tonnage.fleet.geometry import MIG_PREFIX, geometry
+from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import MPS, REPLICAS_LABEL, STRATEGY_LABEL
 from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
 from tonnage.partitioning import device_plugin, mps
 from tonnage.partitioning.device_plugin import Config, Replicas, Replicated, Sharing
-from tonnage.partitioning.labels import STRATEGIES, Card, predict
+from tonnage.partitioning.labels import STRATEGIES, NodeGpu, predict
 from tonnage.partitioning.layouts import Layout, card, resource
-from tonnage.partitioning.mig_cards import Refused, known_configs, try_on
+from tonnage.partitioning.mig_cards import RefusedLayout, known_configs, try_on
 from tonnage.partitioning.mig_parted import Entry, Spec
 
-MIG_CONFIG = "nvidia.com/mig.config"
 MIG_STRATEGY = "nvidia.com/mig.strategy"
 PLUGIN_CONFIG = device_plugin.CONFIG_LABEL
 MIG_STATE = "nvidia.com/mig.config.state"
@@ -219,7 +218,7 @@ def layouts(spec: Spec, name: str, gpu: str, count: int) -> list[Layout | None]:
         made: Layout | None = () if entry.mig_enabled else None
         if entry.profiles:
             tried = try_on(on, number, entry.profiles)
-            if isinstance(tried, Refused):
+            if isinstance(tried, RefusedLayout):
                 raise InputError(_impossible(spec, name, number, entry, tried))
             made = tried
         chosen: Iterable[int] = range(count) if isinstance(entry.devices, str) else entry.devices
@@ -234,7 +233,7 @@ def _is_for(entry: Entry, gpu: str) -> bool:
     return not entry.ids or any(board is not None and board.gpu == gpu for board in boards)
 
 
-def _impossible(spec: Spec, name: str, number: int, entry: Entry, refused: Refused) -> Problem:
+def _impossible(spec: Spec, name: str, number: int, entry: Entry, refused: RefusedLayout) -> Problem:
     wanted = ", ".join(f"{count} x {one}" if count > 1 else one for one, count in (entry.mig_devices or {}).items())
     where = _label(MIG_CONFIG) if spec.document is None else spec.where(name, number, "mig-devices")
     message = f"{refused.gpu} cannot hold {wanted} of configuration {name}: {refused.why}"
@@ -245,7 +244,7 @@ def _made(
     labels: Mapping[str, str], gpu: str, layouts: Sequence[Layout | None], strategy: str, sharing: Sharing
 ) -> NodeCuts:
     """The node with these layouts, as the device plugin offers it. Raises InputError for what it refuses."""
-    cards = [Card(gpu, None if one is None else tuple(made.profile for made in one)) for one in layouts]
+    cards = [NodeGpu(gpu, None if one is None else tuple(made.profile for made in one)) for one in layouts]
     try:
         node = predict(cards, strategy, sharing)
     except InputError as error:

@@ -16,11 +16,12 @@ from enum import Enum
 import msgspec
 
 from tonnage.decisions import Instances
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.fleet_layouts import as_instances, cut_as, has_layout, layout_of
 from tonnage.partitioning.mig_parted import Entry, Spec
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE, layouts
+from tonnage.partitioning.node_cuts import MIG_STATE, layouts
 
 PENDING, REBOOTING, SUCCESS, FAILED = "pending", "rebooting", "success", "failed"
 """What mig-manager writes as the state."""

@@ -28,7 +28,7 @@ depend on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GpuGroup:
     """``count`` cards of the model ``model`` that can take these patterns; ``Pattern.offers`` follows ``offered``."""
 
     model: str
@@ -73,7 +73,7 @@ class _Columns:
     """Group of each pattern's column."""
 
 
-def solve(groups: Sequence[Group], classes: Sequence[Class]) -> Solution:
+def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> Solution:
     """Cards and demands so that the value served less the patterns' prices is as large as can be.
 
     Exact for programs of up to :data:`EXACT_COLUMNS` patterns that the search finishes within :data:`NODES` nodes."""
@@ -97,7 +97,7 @@ def solve(groups: Sequence[Group], classes: Sequence[Class]) -> Solution:
     return Solution(cards, served, float(columns.gains @ np.rint(found)), bound)
 
 
-def _columns(groups: Sequence[Group], classes: Sequence[Class]) -> _Columns:
+def _columns(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> _Columns:
     pools = {key: i for i, key in enumerate(sorted({key for one in classes for key in one.takes}))}
     first_class, first_pool = len(groups), len(groups) + len(classes)
     gains, most, starts, rows, values = [], [], [0], [], []

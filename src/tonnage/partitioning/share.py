@@ -35,7 +35,7 @@ _FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class SharingWorkload:
     """``count`` equal processes. ``load``: the part of the time (0 to 1) for which each keeps the whole GPU busy, in
     steps of ``gpu_s`` seconds. ``latency_s``: the longest that a step's GPU work may take from when it comes; None for
     any. ``sms``: the part of the GPU's SMs that its kernels fill. ``bound``: what limits it, "compute" or "memory";
@@ -73,7 +73,7 @@ class Got:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class FilledGpus:
     """``count`` cards of one GPU that hold the same: these workloads, by number, and what each gets."""
 
     gpu: str
@@ -92,7 +92,7 @@ class Way:
     isolation: Isolation
     why: str = ""
     setting: str = ""
-    cards: tuple[Card, ...] = ()
+    cards: tuple[FilledGpus, ...] = ()
     hourly: int | None = None
     bought: int | None = None
     busy: float = 0.0
@@ -113,7 +113,7 @@ class Question:
     way: ``keep`` of the throughput, and, if ``isolated``, that nobody can take another's memory or end it.
     ``whole_instances``: nobody else uses the rest of an instance, so what counts is what it costs whole."""
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[SharingWorkload, ...]
     gpu: Gpu
     profile: MigProfile | None
     prices: PriceBook
@@ -126,7 +126,7 @@ class Question:
         """GPUs that the workloads would keep busy without a moment's pause."""
         return sum(one.load * one.count for one in self.workloads)
 
-    def refused(self, one: Workload, got: Got) -> str:
+    def refused(self, one: SharingWorkload, got: Got) -> str:
         """Why this is not good enough for a workload; empty if it is."""
         if got.kept < self.keep - _NEARLY:
             return f"{one.name} keeps {got.kept:.0%} of its throughput"
@@ -136,7 +136,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class InstanceOffer:
     """An instance type with GPUs; micro-USD an hour. ``arch``: of its CPU."""
 
     instance: str
@@ -145,20 +145,20 @@ class Offer:
     arch: str
 
 
-def offers(book: PriceBook) -> Mapping[str, tuple[Offer, ...]]:
+def offers(book: PriceBook) -> Mapping[str, tuple[InstanceOffer, ...]]:
     """By GPU, cheapest for each of its GPUs first; of equals the smaller instance."""
-    found: dict[str, list[Offer]] = {}
+    found: dict[str, list[InstanceOffer]] = {}
     for kind in instances.all():
         hourly = book.on_demand(kind.name) if kind.gpu and kind.gpu_count else None
         if hourly:
-            found.setdefault(kind.gpu, []).append(Offer(kind.name, kind.gpu_count, hourly, kind.arch))
+            found.setdefault(kind.gpu, []).append(InstanceOffer(kind.name, kind.gpu_count, hourly, kind.arch))
     return {
         gpu: tuple(sorted(of, key=lambda one: (one.hourly / one.gpus, one.gpus, one.instance)))
         for gpu, of in found.items()
     }
 
 
-def cost(of: Sequence[Offer], gpus: int) -> tuple[int, int] | None:
+def cost(of: Sequence[InstanceOffer], gpus: int) -> tuple[int, int] | None:
     """Micro-USD an hour of this many GPUs: their part of the cheapest instance, and the cheapest that can be bought."""
     if not of:
         return None
@@ -166,7 +166,7 @@ def cost(of: Sequence[Offer], gpus: int) -> tuple[int, int] | None:
 
 
 def question(
-    workloads: Sequence[Workload],
+    workloads: Sequence[SharingWorkload],
     gpu: str,
     prices: PriceBook,
     *,
@@ -197,7 +197,7 @@ def _inside(at: Where, name: str) -> Where:
     return Where(at.file, at.line, f"{at.field}:{name}" if at.field else name)
 
 
-def _wrong(one: Workload, card: Gpu) -> list[tuple[str, str, str]]:
+def _wrong(one: SharingWorkload, card: Gpu) -> list[tuple[str, str, str]]:
     """(key, what is wrong, what was expected) of a workload."""
     found = []
     for name, value in (("util", one.load), ("sms", one.sms)):
@@ -288,3 +288,7 @@ def _saved(asked: Question, now: Way, best: Way) -> str:
 
 def _unchanged(best: Way) -> str:
     return f"the bill for whole instances does not fall: the GPUs beside these {best.gpus} must find other work"
+
+
+Workload = SharingWorkload
+"""Its former name, for callers from outside."""

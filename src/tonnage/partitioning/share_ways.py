@@ -10,9 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tonnage.errors import InputError
 from tonnage.facts import gpus, mig
 from tonnage.facts.gpus import Gpu
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.partitioning import layouts, leases, mps, turns
 from tonnage.partitioning.mps import Isolation
-from tonnage.partitioning.share import APART, TOGETHER, Card, Got, Offer, Question, Way, Workload, cost, offers
+from tonnage.partitioning.share import (
+    APART,
+    TOGETHER,
+    FilledGpus,
+    Got,
+    InstanceOffer,
+    Question,
+    SharingWorkload,
+    Way,
+    cost,
+    offers,
+)
 
 MOST_SHARERS = mps.MOST_CLIENTS
 """No card is planned for more processes than MPS takes: what contexts cost beyond that is not modelled."""
@@ -54,10 +66,10 @@ def cut(asked: Question) -> Way:
         placed = layouts.place(on, [chosen[i].piece for i in holds])
         return "no place for it" if placed is None else tuple(chosen[i] for i in holds)
 
-    return _way(asked, "mig", APART, serve, "nvidia.com/mig.config")
+    return _way(asked, "mig", APART, serve, MIG_CONFIG)
 
 
-def _profile(asked: Question, one: Workload) -> Got | str:
+def _profile(asked: Question, one: SharingWorkload) -> Got | str:
     """What the workload gets of the smallest profile that is enough, or why that of the largest is not."""
     why = ""
     known = mig.profiles(asked.gpu.name)
@@ -172,11 +184,11 @@ def smaller(asked: Question) -> Way:
         fitting = next(((name, got) for name, got in tried if isinstance(got, Got)), None)
         if fitting is None:
             return Way("smaller", APART, str(tried[-1][1]) if tried else "no cheaper GPU is known")
-        cards.append(Card(fitting[0], (number,), (fitting[1],), one.count))
+        cards.append(FilledGpus(fitting[0], (number,), (fitting[1],), one.count))
     return _priced(asked, "smaller", APART, tuple(cards), "another instance type")
 
 
-def _on(asked: Question, one: Workload, gpu: Gpu) -> Got | str:
+def _on(asked: Question, one: SharingWorkload, gpu: Gpu) -> Got | str:
     """What a workload gets of another GPU, or why that is not enough."""
     if one.memory_mib > gpu.memory_mib:
         return f"{one.name} needs more memory than {gpu.name} has"
@@ -199,7 +211,7 @@ WAYS: dict[str, Callable[[Question], Way]] = {
 """By name, in the order in which they are shown."""
 
 
-def _over(asked: Question, held: Sequence[Workload]) -> str:
+def _over(asked: Question, held: Sequence[SharingWorkload]) -> str:
     """Why these cannot take turns on one card, whatever the turns."""
     if sum(one.memory_mib for one in held) > asked.gpu.memory_mib:
         return "their memory is more than the card's"
@@ -208,7 +220,7 @@ def _over(asked: Question, held: Sequence[Workload]) -> str:
     return "too many processes" if len(held) > MOST_SHARERS else ""
 
 
-def _enough(asked: Question, held: Sequence[Workload], got: Sequence[Got]) -> tuple[Got, ...] | str:
+def _enough(asked: Question, held: Sequence[SharingWorkload], got: Sequence[Got]) -> tuple[Got, ...] | str:
     """``got``, or why it is not enough for one of them."""
     reasons = (asked.refused(one, has) for one, has in zip(held, got, strict=True))
     return next(filter(None, reasons), "") or tuple(got)
@@ -225,7 +237,7 @@ def _way(asked: Question, name: str, isolation: Isolation, serve: Serve, setting
             return Way(name, isolation, got)
         times = min(left[i] // holds.count(i) for i in set(holds))
         left = [n - times * holds.count(i) for i, n in enumerate(left)]
-        cards.append(Card(asked.gpu.name, holds, got, times))
+        cards.append(FilledGpus(asked.gpu.name, holds, got, times))
     return _priced(asked, name, isolation, tuple(cards), setting)
 
 
@@ -243,7 +255,7 @@ def _filled(serve: Serve, left: Sequence[int], order: Sequence[int]) -> tuple[tu
     return holds, got
 
 
-def _priced(asked: Question, name: str, isolation: Isolation, cards: tuple[Card, ...], setting: str) -> Way:
+def _priced(asked: Question, name: str, isolation: Isolation, cards: tuple[FilledGpus, ...], setting: str) -> Way:
     """The way, with what its cards cost and how much of them is used."""
     sold = offers(asked.prices)
     counts = {card.gpu: sum(one.count for one in cards if one.gpu == card.gpu) for card in cards}
@@ -268,21 +280,23 @@ def _priced(asked: Question, name: str, isolation: Isolation, cards: tuple[Card,
     )
 
 
-def _everything(asked: Question, cards: Sequence[Card]) -> Iterator[tuple[int, Workload, Got]]:
+def _everything(asked: Question, cards: Sequence[FilledGpus]) -> Iterator[tuple[int, SharingWorkload, Got]]:
     """(how many, workload, what each gets)."""
     for card in cards:
         for i, got in zip(card.holds, card.got, strict=True):
             yield card.count, asked.workloads[i], got
 
 
-def _used(one: Workload, got: Got, way: str) -> float:
+def _used(one: SharingWorkload, got: Got, way: str) -> float:
     """The part of its card that a process keeps busy: of the time of a smaller GPU, which needs more of it, and under
     MIG and MPS of the SMs that it fills, beside others."""
     part = {"smaller": got.response_s / one.gpu_s, "mig": one.sms, "mps": one.sms}.get(way, 1.0)
     return one.load * got.kept * part
 
 
-def _cost(asked: Question, sold: Mapping[str, tuple[Offer, ...]], gpu: str, count: int) -> tuple[int, int] | None:
+def _cost(
+    asked: Question, sold: Mapping[str, tuple[InstanceOffer, ...]], gpu: str, count: int
+) -> tuple[int, int] | None:
     """A MIG instance costs its part of the card, which is bought whole."""
     fraction = asked.profile.max_instances if asked.profile is not None and gpu == asked.gpu.name else 1
     of = sold.get(gpu.partition(":")[0], ())

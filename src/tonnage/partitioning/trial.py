@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.decisions import Instances
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.devices import OPEN
 from tonnage.fleet.filters import Filters
@@ -36,17 +36,17 @@ from tonnage.partitioning.fleet_layouts import (
     layout_of,
     may_change,
 )
-from tonnage.partitioning.fleet_plan import Card, Demand
+from tonnage.partitioning.fleet_plan import Demand, PlannedGpu
 from tonnage.partitioning.layouts import Placement
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class TrialGpu:
     """A GPU that may be repartitioned. One that is whole and idle is planned as a card with an instance that takes all
     of it."""
 
     device: Device
-    card: Card
+    card: PlannedGpu
     whole: bool
 
     @property
@@ -59,7 +59,7 @@ class Site:
 class Planned:
     """GPUs of one node to repartition, and how. ``destroyed``: how many instances go."""
 
-    changes: list[tuple[Site, Instances]]
+    changes: list[tuple[TrialGpu, Instances]]
     destroyed: int
 
 
@@ -150,11 +150,11 @@ class LayoutTrial:
         self._changed(row)
         return True
 
-    def sites(self, rows: Iterable[int]) -> list[Site]:
+    def sites(self, rows: Iterable[int]) -> list[TrialGpu]:
         """The GPUs of these nodes that may be repartitioned, by node and index."""
         return [site for row in rows for site in self._on_node(row)]
 
-    def _on_node(self, row: int) -> list[Site]:
+    def _on_node(self, row: int) -> list[TrialGpu]:
         fleet, node = self.fleet, self.fleet.node(row)
         on = geometry(node_gpu(node.labels, node.spec.gpu))
         if on is None or not (self.anyway or may_change(node.labels)):
@@ -166,9 +166,11 @@ class LayoutTrial:
             if at in self.changing:
                 continue
             if has_layout(cut):
-                found.append(Site(at, Card(name, on, layout_of(cut), busy_in(fleet, at), node.spec.name), False))
+                found.append(
+                    TrialGpu(at, PlannedGpu(name, on, layout_of(cut), busy_in(fleet, at), node.spec.name), False)
+                )
             elif cut == OPEN and fleet.devices[at] == FREE_DEVICE and node.spec.device_resource == GPU:
-                found.append(Site(at, Card(name, on, (all_of(on),), (), node.spec.name), True))
+                found.append(TrialGpu(at, PlannedGpu(name, on, (all_of(on),), (), node.spec.name), True))
         return found
 
     def _changed(self, row: int) -> None:
@@ -197,18 +199,18 @@ class LayoutTrial:
     def _key(self, pod: int, row: int) -> tuple[int, int, int]:
         return self.fleet.pod(pod).class_id, row, self._versions.get(row, 0)
 
-    def make(self, changes: Iterable[tuple[Site, Instances]]) -> None:
+    def make(self, changes: Iterable[tuple[TrialGpu, Instances]]) -> None:
         """Repartition these GPUs."""
         for site, goal in changes:
             lay(self.fleet, site.device, goal)
             self.done.append((site.device, site.now))
             self._changed(site.device[0])
 
-    def plan(self, pods: Sequence[int], rows: Sequence[int]) -> list[tuple[Site, Instances]]:
+    def plan(self, pods: Sequence[int], rows: Sequence[int]) -> list[tuple[TrialGpu, Instances]]:
         """Which GPUs of these nodes to repartition, and how, so that as many as can be of the pods have what they ask
         for, with the fewest instances destroyed. Changes nothing."""
         wanted = Counter(piece for pod in pods for piece in asks(self.fleet, pod))
-        sites, found = self.sites(rows), list[tuple[Site, Instances]]()
+        sites, found = self.sites(rows), list[tuple[TrialGpu, Instances]]()
         for gpu in sorted({site.card.on.gpu for site in sites}):
             among = [site for site in sites if site.card.on.gpu == gpu]
             on = among[0].card.on

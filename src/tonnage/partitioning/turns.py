@@ -85,7 +85,7 @@ def take_turns(
     return tuple(Turn(done[i] / ended[i], ended[i] / done[i], busy[i] / now) for i in range(count))
 
 
-class Given(NamedTuple):
+class ProcessShare(NamedTuple):
     """What a process has of a GPU: the part of its time, and its speed as a part of that alone (0 to 1)."""
 
     share: Fraction
@@ -98,7 +98,7 @@ def switching(interval: str) -> Fraction:
     return Fraction(SWITCH_S / INTERVALS_S[interval]).limit_denominator(10_000)
 
 
-def in_turns(cores: Sequence[Fraction], interval: str = "default") -> list[Given]:
+def in_turns(cores: Sequence[Fraction], interval: str = "default") -> list[ProcessShare]:
     """What each process has while all of them always want the GPU: :func:`take_turns` in closed form, for turns of the
     ``interval`` with this name. ``cores``: the most of the card that each may have.
 
@@ -110,4 +110,4 @@ def in_turns(cores: Sequence[Fraction], interval: str = "default") -> list[Given
     for turn, index in enumerate(sorted(range(len(cores)), key=lambda i: cores[i])):
         shares[index] = min(cores[index], left / (len(cores) - turn))
         left -= shares[index]
-    return [Given(share, share / slower) for share in shares]
+    return [ProcessShare(share, share / slower) for share in shares]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
+from tonnage.facts.labels import ARCH, EC2_NODE_CLASS, OS
 from tonnage.objects import karpenter, quantity
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.core import Taint
@@ -37,7 +38,7 @@ def is_auto(pool: karpenter.NodePool) -> bool:
 
 def as_auto(own: Mapping[str, str]) -> dict[str, str]:
     """The labels of a node of Karpenter's as one of Auto Mode has them."""
-    renamed = {labels.auto_mode(key): value for key, value in own.items() if key != labels.NODE_CLASS}
+    renamed = {labels.auto_mode(key): value for key, value in own.items() if key != EC2_NODE_CLASS}
     return {**renamed, COMPUTE_TYPE: "auto"}
 
 
@@ -85,8 +86,8 @@ def _pool(name: str) -> karpenter.NodePool:
         ("eks.amazonaws.com/instance-category", "In", ["c", "m", "r"]),
         ("eks.amazonaws.com/instance-generation", "Gt", ["4"]),
         (labels.CAPACITY_TYPE, "In", [labels.ON_DEMAND]),
-        ("kubernetes.io/arch", "In", ["amd64", "arm64"] if system else ["amd64"]),
-        ("kubernetes.io/os", "In", ["linux"]),
+        (ARCH, "In", ["amd64", "arm64"] if system else ["amd64"]),
+        (OS, "In", ["linux"]),
     )
     return karpenter.NodePool(
         api_version="karpenter.sh/v1",

@@ -8,14 +8,14 @@ from tonnage.decisions import Launch, Reason, Ref, Scalar
 from tonnage.partitioning.node_cuts import STATED
 from tonnage.provisioning.auto_mode import as_auto
 from tonnage.provisioning.catalogue import NODES
-from tonnage.provisioning.launch import Choice
-from tonnage.provisioning.load import Load
+from tonnage.provisioning.launch import LaunchChoice
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.plans import PlannedClaim
 from tonnage.provisioning.requirements import Requirements
 from tonnage.units import usd
 
 
-def planned(ref: Ref, load: Load, pods: Sequence[Ref], choice: Choice) -> PlannedClaim:
+def planned(ref: Ref, load: ClaimLoad, pods: Sequence[Ref], choice: LaunchChoice) -> PlannedClaim:
     """The NodeClaim with this load and these pods, bought as ``choice``."""
     template = load.template
     catalogue = load.market.catalogue
@@ -53,7 +53,7 @@ def _own_labels(requirements: Requirements, cut: dict[str, str]) -> dict[str, st
     return {key: value for key, value in requirements.labels().items() if key not in STATED} | cut
 
 
-def launch(planned: PlannedClaim, load: Load, choice: Choice) -> Launch:
+def launch(planned: PlannedClaim, load: ClaimLoad, choice: LaunchChoice) -> Launch:
     """The decision to launch it, with what was weighed."""
     evidence = (
         ("pods", load.pods),

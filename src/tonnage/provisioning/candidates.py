@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.decisions import Ref
+from tonnage.facts.labels import INSTANCE_TYPE
 from tonnage.objects import duration, karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
@@ -99,7 +100,7 @@ class Candidate:
     @property
     def instance_type(self) -> str:
         """By its label; empty where it has none."""
-        return self.node.node.labels.get("node.kubernetes.io/instance-type", "")
+        return self.node.node.labels.get(INSTANCE_TYPE, "")
 
     @property
     def capacity_type(self) -> str:
@@ -114,10 +115,12 @@ def candidates(
     now_ns: int,
     *,
     eventual: bool = False,
+    static: bool = False,
 ) -> list[Candidate]:
     """The nodes that could be taken back at ``now_ns``, in their order. ``eventual``: of nodes with a
-    terminationGracePeriod also those that have pods which block it."""
-    pools = {pool.metadata.name: pool for pool in node_pools if pool.spec.replicas is None}
+    terminationGracePeriod also those that have pods which block it; ``static``: those of static NodePools, instead of
+    the others."""
+    pools = {pool.metadata.name: pool for pool in node_pools if pool.is_static == static}
     found = []
     for one in nodes:
         pool = pools.get(one.state.node_pool)
@@ -192,7 +195,7 @@ def eviction_cost(pod: MovablePod) -> float:
 def price_of(node: ExistingNode, catalogue: Catalogue) -> int:
     """What the node costs by its labels, micro-USD per hour; 0 where nobody sells it any more."""
     pair = (node.labels.get(labels.ZONE, ""), node.labels.get(labels.CAPACITY_TYPE, ""))
-    name = node.labels.get("node.kubernetes.io/instance-type", "")
+    name = node.labels.get(INSTANCE_TYPE, "")
     if name not in catalogue.names or pair not in catalogue.pairs:
         return 0
     price = int(catalogue.prices[catalogue.pairs.index(pair), catalogue.index(name)])

@@ -254,8 +254,7 @@ class Offers:
 
 
 _UNTOLD = frozenset(
-    f"karpenter.k8s.aws/instance-{name}"
-    for name in ("encryption-in-transit-supported", "cpu-sustained-clock-speed-mhz")
+    labels.OF_TYPE + name for name in ("encryption-in-transit-supported", "cpu-sustained-clock-speed-mhz")
 )
 """Labels of instance types that our facts say nothing of, so that no type is ruled out by them."""
 

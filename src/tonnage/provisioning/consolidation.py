@@ -25,21 +25,23 @@ from numpy.typing import NDArray
 from tonnage.decisions import Launch, Ref
 from tonnage.fleet.state import BASE_RESOURCES
 from tonnage.objects import karpenter
-from tonnage.provisioning import balanced, bought
+from tonnage.provisioning import balanced, bought, static
 from tonnage.provisioning.balanced import Totals
 from tonnage.provisioning.budgets import allowance
 from tonnage.provisioning.candidates import Candidate, MovablePod, RunningNode, candidates, is_held, moves
-from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.karpenter import Claim, Packing, pack
+from tonnage.provisioning.catalogue import NODES, Catalogue
+from tonnage.provisioning.karpenter import NewNodeClaim, Packing, pack
 from tonnage.provisioning.launch import choose
-from tonnage.provisioning.load import Load
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.plans import PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod
 from tonnage.provisioning.replacement import Replacing, cheapest_micro_usd
+from tonnage.provisioning.template import limits_of
 
 EMPTY, DRIFTED, UNDERUTILIZED = "Empty", "Drifted", "Underutilized"
 """Why a node goes, as budgets name it."""
-EMPTINESS, DRIFT, MULTI_NODE, SINGLE_NODE = "emptiness", "drift", "multi-node", "single-node"
+EMPTINESS, STATIC_DRIFT, DRIFT = "emptiness", "static drift", "drift"
+MULTI_NODE, SINGLE_NODE = "multi-node", "single-node"
 """By which method, in the order in which they are asked."""
 REPLAN = "re-plan"
 """By the cheapest plan for the pods of all nodes that may go (:mod:`tonnage.control.replanning`)."""
@@ -54,8 +56,8 @@ UNLIMITED = 2**31 - 1
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes to take back, and what is launched before they are drained.
 
-    ``method``: emptiness, drift, multi-node, single-node or re-plan. ``claims`` goes with ``launches`` one to one.
-    ``saves_micro_usd_per_hour``: their prices less those of what is launched.
+    ``method``: emptiness, static drift, drift, multi-node, single-node or re-plan. ``claims`` goes with ``launches``
+    one to one. ``saves_micro_usd_per_hour``: their prices less those of what is launched.
     """
 
     reason: str
@@ -99,7 +101,7 @@ class Proposal:
     reason: str
     method: str
     going: tuple[Candidate, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[NewNodeClaim, ...] = ()
 
 
 @dataclass
@@ -116,7 +118,11 @@ class Round:
 
     def proposal(self) -> Proposal | None:
         """What the first method that finds something finds."""
-        return self.emptiness() or self.drift() or self.multi_node() or self.single_node()
+        return self.first() or self.multi_node() or self.single_node()
+
+    def first(self) -> Proposal | None:
+        """What comes before consolidation: empty and drifted nodes."""
+        return self.emptiness() or self.static_drift() or self.drift()
 
     def command(self, found: Proposal) -> Command | None:
         """With what is launched for it; ``None`` where that cannot be bought."""
@@ -143,11 +149,31 @@ class Round:
                 going.append(one)
         return Proposal(EMPTY, EMPTINESS, tuple(going)) if going else None
 
+    def static_drift(self) -> Proposal | None:
+        """The drifted nodes of the first static NodePool that may replace some: as many as its budgets and its limit
+        of nodes allow, each by one like it."""
+        budget = self.budget(DRIFTED)
+        found = candidates(self.nodes, self.node_pools, self.catalogue, self.now_ns, eventual=True, static=True)
+        drifted = sorted((one for one in found if one.node.drifted_ns is not None), key=_longest_drifted)
+        for pool in sorted((one for one in self.node_pools if one.is_static), key=lambda one: one.name):
+            own = [one for one in self.nodes if one.state.node_pool == pool.name]
+            running = sum(not one.state.deleted for one in own)
+            going = [one for one in drifted if one.pool.name == pool.name]
+            if running > (pool.spec.replicas or 0) or not going:
+                continue  # what is too much goes first
+            most = limits_of(pool).get(NODES)
+            room = min(len(going), budget[pool.name], len(going) if most is None else most - len(own))
+            if room > 0:
+                load = static.empty_load(pool, self.catalogue, self.settings)
+                made = tuple(NewNodeClaim(load, [], f"static-{number}") for number in range(room))
+                return Proposal(DRIFTED, STATIC_DRIFT, tuple(going[:room]), made)
+        return None
+
     def drift(self) -> Proposal | None:
         """The node that drifted first, those without pods before the others, with as many new nodes as it takes."""
         budget = self.budget(DRIFTED)
         drifted = [one for one in self._sorted(eventual=True) if one.node.drifted_ns is not None]
-        drifted.sort(key=lambda one: (_has_pods(one), one.node.drifted_ns, one.node.ref))
+        drifted.sort(key=lambda one: (_has_pods(one), *_longest_drifted(one)))
         for one in drifted:
             if budget[one.pool.metadata.name] <= 0:
                 continue
@@ -348,7 +374,7 @@ class Round:
         if packing is None or len(packing.claims) > 1:
             return None
         price = sum(one.price for one in going)
-        claims: tuple[Claim, ...] = ()
+        claims: tuple[NewNodeClaim, ...] = ()
         if packing.claims:
             (claim,) = packing.claims
             load = Replacing(self.catalogue, self.gates.spot_to_spot_consolidation).replacement(claim.load, going)
@@ -360,7 +386,7 @@ class Round:
             return None
         return Proposal(UNDERUTILIZED, method, tuple(going), claims)
 
-    def _launched(self, claims: Iterable[Claim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
+    def _launched(self, claims: Iterable[NewNodeClaim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
         """What is launched for these claims; those for which nothing can be are left out."""
         found: list[PlannedClaim] = []
         launches: list[Launch] = []
@@ -375,9 +401,13 @@ class Round:
         return tuple(found), tuple(launches)
 
 
-def _on(claim: Claim, load: Load) -> Claim:
+def _on(claim: NewNodeClaim, load: ClaimLoad) -> NewNodeClaim:
     """The same pods on other instance types."""
-    return Claim(load, claim.pods, claim.host)
+    return NewNodeClaim(load, claim.pods, claim.host)
+
+
+def _longest_drifted(one: Candidate) -> tuple[int, Ref]:
+    return one.node.drifted_ns or 0, one.node.ref
 
 
 def _has_pods(one: Candidate) -> bool:

@@ -8,29 +8,21 @@ import numpy as np
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Problem
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU, MIG_CONFIG
 from tonnage.objects import karpenter, load
 from tonnage.partitioning.mig_cards import outcomes
-from tonnage.partitioning.node_cuts import (
-    CHOICES,
-    MIG_CONFIG,
-    STATED,
-    Configurations,
-    cut_node,
-    known_names,
-    unknown_name,
-)
+from tonnage.partitioning.node_cuts import CHOICES, STATED, Configurations, cut_node, known_names, unknown_name
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.devices import parts_of
-from tonnage.provisioning.template import Template
+from tonnage.provisioning.template import PoolTemplate
 
 _SHOWN = 3
 
 
 def cut_findings(
     pool: karpenter.NodePool,
-    template: Template,
+    template: PoolTemplate,
     catalogue: Catalogue,
     buyable: TypeMask,
     configurations: Configurations,
@@ -63,7 +55,7 @@ class _Checks:
     def __init__(
         self,
         pool: karpenter.NodePool,
-        template: Template,
+        template: PoolTemplate,
         catalogue: Catalogue,
         buyable: TypeMask,
         configurations: Configurations,

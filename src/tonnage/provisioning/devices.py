@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from tonnage.errors import Problem
 from tonnage.facts import gpus, instances, mig_devices
+from tonnage.facts.labels import GPU, GPU_MEMORY
 from tonnage.fleet import search
-from tonnage.fleet.asks import FULL, GPU, SHARED_GPU, Ask, Kind
+from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
 from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards
 from tonnage.fleet.columns import distinct
-from tonnage.fleet.outfit import MEMORY_LABEL, Outfit, outfit
+from tonnage.fleet.outfit import Outfit, outfit
 from tonnage.fleet.rows import NodeRow, NodeSpec
 from tonnage.fleet.state import Fleet
 from tonnage.partitioning.node_cuts import OWN, READ, STATED, Configurations, NodeCuts, cut_node
@@ -56,7 +57,7 @@ def machine(
     ``allocatable``: what the node will have, where that is known already."""
     made = _cut(of, labels, configurations)
     offers = made.offers if allocatable is None else allocatable
-    stated = {MEMORY_LABEL: str(_memory(of)), **labels}
+    stated = {GPU_MEMORY: str(_memory(of)), **labels}
     spec = NodeSpec(
         of.name, offers, stated, instance_type=of.name, gpu=of.gpu, device_resource=of.resource, cuts=made.cuts
     )

@@ -44,7 +44,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     do_not_disrupt: bool = False
 
 
-class Held(msgspec.Struct, frozen=True):
+class KeptNode(msgspec.Struct, frozen=True):
     """An empty node that stays for now, and why."""
 
     node: Ref
@@ -59,7 +59,7 @@ class Emptiness(msgspec.Struct, frozen=True):
     """
 
     returns: tuple[Return, ...]
-    held: tuple[Held, ...]
+    held: tuple[KeptNode, ...]
     next_ns: int | None
 
 
@@ -76,10 +76,10 @@ def empty_nodes(nodes: Iterable[NodeState], node_pools: Sequence[karpenter.NodeP
     for state in nodes:
         by_pool[state.node_pool].append(state)
     returns: list[tuple[NodeState, Return]] = []
-    held: list[Held] = []
+    held: list[KeptNode] = []
     due: list[int] = []
     for pool in node_pools:
-        if pool.spec.replicas is not None:
+        if pool.is_static:
             continue
         own = by_pool.get(pool.metadata.name, [])
         candidates = []
@@ -90,7 +90,7 @@ def empty_nodes(nodes: Iterable[NodeState], node_pools: Sequence[karpenter.NodeP
             if due_ns is not None and due_ns > now_ns:
                 due.append(due_ns)
             elif (blocker := _blocker(state, due_ns)) is not None:
-                held.append(Held(state.node, Reason(blocker)))
+                held.append(KeptNode(state.node, Reason(blocker)))
             else:
                 candidates.append(state)
         candidates.sort(key=_dearest_first)
@@ -98,7 +98,7 @@ def empty_nodes(nodes: Iterable[NodeState], node_pools: Sequence[karpenter.NodeP
         beaten = tuple(_beaten(state) for state in candidates[budget.room :])
         for state in candidates[: budget.room]:
             returns.append((state, Return(state.node, budget.return_reason(state, now_ns, beaten))))
-        held.extend(Held(state.node, budget.held_reason()) for state in candidates[budget.room :])
+        held.extend(KeptNode(state.node, budget.held_reason()) for state in candidates[budget.room :])
     returns.sort(key=lambda item: _dearest_first(item[0]))
     held.sort(key=lambda item: item.node)
     return Emptiness(tuple(decision for _, decision in returns), tuple(held), min(due, default=None))

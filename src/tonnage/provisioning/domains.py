@@ -1,8 +1,8 @@
 """Where pods of one kind may be and how many there are: by label of their nodes, domain by domain.
 
-A :class:`Group` is one rule about other pods, shared by all pods that carry it: a topology spread constraint, a pod
-affinity term or a pod anti-affinity term. It counts the pods that its selector matches per domain, a value of the node
-label that it names, and says into which domains the next pod may go.
+A :class:`TopologyGroup` is one rule about other pods, shared by all pods that carry it: a topology spread constraint,
+a pod affinity term or a pod anti-affinity term. It counts the pods that its selector matches per domain, a value of the
+node label that it names, and says into which domains the next pod may go.
 
 Source: kubernetes-sigs/karpenter pkg/controllers/provisioning/scheduling/topologygroup.go, topologynodefilter.go.
 """
@@ -96,7 +96,7 @@ def _odd(counted: Mapping[object, int]) -> frozenset[object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DomainRule:
     """One constraint of a pod on other pods. ``namespaces``: of the pods that it selects."""
 
     kind: RuleKind
@@ -126,10 +126,10 @@ def _identity(selector: core.LabelSelector | None) -> object:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class TopologyGroup:
     """A rule with its counts. ``domains``: pods by domain; a domain is known even where it has none."""
 
-    rule: Rule
+    rule: DomainRule
     domains: dict[str, int] = field(default_factory=dict)
     used: int = 0
     """How many domains have pods."""

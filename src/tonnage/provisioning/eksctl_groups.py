@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import instances
+from tonnage.facts.labels import EKS_CAPACITY_TYPE, EKS_NODE_GROUP, EKSCTL_NODE_GROUP
 from tonnage.objects.base import where
 from tonnage.objects.core import Taint
 from tonnage.objects.eksctl import ClusterConfig, EksctlGroup
@@ -17,8 +18,6 @@ from tonnage.provisioning.node_groups import MIXED, NodeGroup
 from tonnage.provisioning.nodeclass import GP3_IOPS, GP3_THROUGHPUT, NodeStorage
 from tonnage.units import GIB, MIB
 
-EKS_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
-NODE_GROUP_LABEL = "alpha.eksctl.io/nodegroup-name"
 CLUSTER_LABEL = "alpha.eksctl.io/cluster-name"
 _DEFAULT_TYPE = "m5.large"
 _DEFAULT_SIZE = 2
@@ -48,10 +47,10 @@ def _groups(config: ClusterConfig, field: str) -> Iterator[tuple[NodeGroup, Node
         if desired is None:
             desired = least if least is not None else _DEFAULT_SIZE if most is None else min(most, _DEFAULT_SIZE)
         capacity_type = _capacity_type(one)
-        own = {CLUSTER_LABEL: config.name, NODE_GROUP_LABEL: one.name}
+        own = {CLUSTER_LABEL: config.name, EKSCTL_NODE_GROUP: one.name}
         if managed:
             kind = "SPOT" if one.spot else "ON_DEMAND"
-            own |= {EKS_GROUP_LABEL: one.name, "eks.amazonaws.com/capacityType": kind}
+            own |= {EKS_NODE_GROUP: one.name, EKS_CAPACITY_TYPE: kind}
         group = NodeGroup(
             name=one.name,
             instance_types=types,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.asks import SHARED_GPU, Ask, Kind
 from tonnage.fleet.fits import describe
 from tonnage.fleet.ports import clash
 from tonnage.objects import core, quantity, selectors
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY, PLUGIN_CONFIG, STATED
+from tonnage.partitioning.node_cuts import MIG_STRATEGY, PLUGIN_CONFIG, STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EPHEMERAL_STORAGE, Catalogue, TypeMask
 from tonnage.provisioning.launch import short_of_values, short_text
 from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.requirements import Requirements
-from tonnage.provisioning.template import ALL_EFFECTS, Template
+from tonnage.provisioning.template import ALL_EFFECTS, PoolTemplate
 
 UNTOLERATED, CONFLICT, NO_TYPE_HAS, NO_TYPE_MEETS = (
     "did not tolerate taint",
@@ -32,7 +33,7 @@ PORT_TAKEN, NO_DOMAIN = "DaemonSets take host port", "no domain is left by"
 """How a refusal begins, by the check that failed, in the order in which they are made."""
 
 
-def refusal(market: Market, template: Template, stage: Stage, remaining: dict[str, int], rules: str = "") -> str:
+def refusal(market: Market, template: PoolTemplate, stage: Stage, remaining: dict[str, int], rules: str = "") -> str:
     """Why a new NodeClaim of this NodePool cannot take such a pod, with ``remaining`` of its limits left. ``rules``:
     the pod's rules about other pods, which are in the way where nothing else is."""
     step, catalogue = stage.step, market.catalogue
@@ -80,7 +81,7 @@ def refusal(market: Market, template: Template, stage: Stage, remaining: dict[st
     return f"{NO_DOMAIN} {rules}"
 
 
-def _hint(ask: Ask, template: Template, types: TypeMask) -> str:
+def _hint(ask: Ask, template: PoolTemplate, types: TypeMask) -> str:
     """What keeps GPUs from being cut, or how a NodePool offers what only partitioned ones give."""
     wrong = template.machines.problems(types) if template.machines.cut else []
     if wrong:
@@ -107,7 +108,7 @@ def amount_text(resource: str, amount: int) -> str:
     return str(amount)
 
 
-def _shortage(catalogue: Catalogue, template: Template, stage: Stage, suited: TypeMask) -> str:
+def _shortage(catalogue: Catalogue, template: PoolTemplate, stage: Stage, suited: TypeMask) -> str:
     most = template.free[suited].max(axis=0)
     short = [
         f"{name} {amount_text(name, int(wanted))} > {amount_text(name, max(int(have), 0))}"
@@ -122,7 +123,7 @@ def _shortage(catalogue: Catalogue, template: Template, stage: Stage, suited: Ty
     )
 
 
-def _limits(catalogue: Catalogue, template: Template, offered: TypeMask, remaining: dict[str, int]) -> str:
+def _limits(catalogue: Catalogue, template: PoolTemplate, offered: TypeMask, remaining: dict[str, int]) -> str:
     """The limits that leave no room for any offered type; all of those in the way when no single one does."""
     columns = {
         name: template.capacity[offered, catalogue.column[name]] for name in remaining if name in catalogue.column

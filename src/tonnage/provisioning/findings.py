@@ -18,11 +18,11 @@ from tonnage.objects import karpenter, load
 from tonnage.objects.validate.nodepools import RESTRICTED_DOMAINS
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import labels
-from tonnage.provisioning.catalogue import Catalogue, TypeMask
+from tonnage.provisioning.catalogue import NODES, Catalogue, TypeMask
 from tonnage.provisioning.cut_findings import cut_findings
 from tonnage.provisioning.explain import amount_text
 from tonnage.provisioning.requirements import Requirement, Requirements
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 
 SPOT_TO_SPOT_TYPES = 15
 """Cheaper types that single-node spot-to-spot consolidation asks for (kubernetes-sigs/karpenter,
@@ -53,13 +53,15 @@ def analyse(node_pool: karpenter.NodePool, catalogue: Catalogue, configurations:
     found += checks.too_few_values()
     if not (buyable & template.within(template.limits, catalogue)).any():
         return [*found, *checks.limits_below_one_node(), *checks.few_spot_types()]
-    return [*found, *checks.unreachable_limits(), *checks.few_spot_types()]
+    return [*found, *checks.replicas_beyond_limit(), *checks.unreachable_limits(), *checks.few_spot_types()]
 
 
 class _Checks:
     """The checks of one NodePool; ``buyable`` are its instance types with an offering that it allows."""
 
-    def __init__(self, pool: karpenter.NodePool, catalogue: Catalogue, template: Template, buyable: TypeMask) -> None:
+    def __init__(
+        self, pool: karpenter.NodePool, catalogue: Catalogue, template: PoolTemplate, buyable: TypeMask
+    ) -> None:
         self.pool = pool
         self.catalogue = catalogue
         self.template = template
@@ -241,6 +243,15 @@ class _Checks:
                 field = f"spec.limits.{resource}"
                 found.append(self.finding("nodepool-limit-below-one-node", "error", field, message, help_=help_))
         return found
+
+    def replicas_beyond_limit(self) -> list[Finding]:
+        """More nodes of a static NodePool than its limit lets be launched."""
+        replicas, most = self.pool.spec.replicas or 0, self.template.limits.get(NODES, self.pool.spec.replicas or 0)
+        if replicas <= most:
+            return []
+        message = f"{replicas - most} of {replicas} replicas are never launched: limits.nodes is {most}"
+        help_ = f"set limits.nodes: {replicas} at least, and one more for each node that is replaced at a time"
+        return [self.finding("nodepool-replicas-beyond-limit", "warning", "spec.limits.nodes", message, help_=help_)]
 
     def unreachable_limits(self) -> list[Finding]:
         """Limits on GPUs or other devices that the other limits stop short of, by any mix of types."""

@@ -25,9 +25,12 @@ nodeclaim.go, existingnode.go).
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Wait
 from tonnage.objects import karpenter
@@ -35,15 +38,15 @@ from tonnage.provisioning import bought, explain
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.claim_order import ClaimOrder
 from tonnage.provisioning.domains import Pick
-from tonnage.provisioning.launch import Choice, choose
-from tonnage.provisioning.load import Load, Market
+from tonnage.provisioning.launch import LaunchChoice, choose
+from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.standing import StandingNode
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
 
@@ -65,10 +68,10 @@ def plan(
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class NewNodeClaim:
     """A planned NodeClaim. ``host`` stands for the name that its node will have."""
 
-    load: Load
+    load: ClaimLoad
     pods: list[Ref]
     host: str
 
@@ -79,7 +82,7 @@ class Packing:
     :class:`Plan`."""
 
     market: Market
-    claims: tuple[Claim, ...]
+    claims: tuple[NewNodeClaim, ...]
     nominations: tuple[Nomination, ...]
     waits: tuple[Wait, ...]
     unplanned: dict[str, int]
@@ -96,7 +99,7 @@ def pack(
     """Put the pods on nodes and planned NodeClaims. ``pick`` says which of several equally good domains is taken: the
     first by name where it is not given."""
     market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
-    dynamic = [pool for pool in node_pools if pool.spec.replicas is None]
+    dynamic = [pool for pool in node_pools if not pool.is_static]
     templates = [
         compile_pool(
             pool,
@@ -119,7 +122,7 @@ class _Planner:
     def __init__(
         self,
         market: Market,
-        templates: list[Template],
+        templates: list[PoolTemplate],
         nodes: list[ExistingNode],
         settings: PlanSettings,
         topology: PodTopology,
@@ -130,8 +133,8 @@ class _Planner:
         self.topology = topology
         usable = sorted((n for n in nodes if not n.deleted), key=lambda n: (not n.initialized, n.ref.name, n.ref))
         self.nodes = [StandingNode(node) for node in usable]
-        self.claims: list[Claim] = []
-        self.areas: list[int] = []
+        self.claims: list[NewNodeClaim] = []
+        self.areas = array("q")
         self.keys = 0
         self.order = ClaimOrder()
         self.nominations: list[Nomination] = []
@@ -140,7 +143,7 @@ class _Planner:
         for node in usable:
             for resource in self.remaining.get(node.node_pool, ()):
                 self.remaining[node.node_pool][resource] -= node.capacity.get(resource, 0)
-        self.empty_loads: dict[tuple[str, bytes], Load] = {}
+        self.empty_loads: dict[tuple[str, bytes], ClaimLoad] = {}
 
     def run(self, pods: list[PendingPod]) -> Packing:
         ordered = sorted(pods, key=_queue_key)
@@ -201,47 +204,59 @@ class _Planner:
         return False
 
     def _on_claim(self, pod: Ref, attempt: Attempt) -> bool:
-        open_ = attempt.open
-        open_.extend(b"\1" * (len(self.claims) - len(open_)))
+        open_: bytes | bytearray = attempt.still_open(len(self.claims))
+        order = self.order.settle()
+        if 1 not in open_:
+            return False
         known: dict[int, tuple[Requirement, ...] | None] = {}
         if self.keys < self.topology.keys:  # a rule over one more label has come up
             self.keys = self.topology.keys
-            self.areas = [self.topology.area(claim.load.requirements) for claim in self.claims]
-        areas = self.areas
-        order = self.order.settle()
-        for place, number in itertools.compress(enumerate(order), map(open_.__getitem__, order)):
-            if known and known.get(areas[number], ()) is None:
-                continue
-            load = self._joined(attempt, number, known)
-            if load is not None:
-                self.order.took(place)
-                self._add(pod, number, load, attempt)
-                return True
+            self.areas = array("q", (self.topology.area(claim.load.requirements) for claim in self.claims))
+        areas, start = self.areas, 0
+        while start < len(order):
+            rest = itertools.islice(order, start, None)
+            is_open = map(open_.__getitem__, itertools.islice(order, start, None))
+            tried = itertools.compress(enumerate(rest, start), is_open)
+            start = len(order)
+            for place, number in tried:
+                load = self._joined(attempt, number, known)
+                if load is not None:
+                    self.order.took(place)
+                    self._add(pod, number, load, attempt)
+                    return True
+                if known and known.get(area := areas[number], ()) is None:  # none of the same area takes it
+                    elsewhere = np.frombuffer(areas, np.int64) != area
+                    open_ = (np.frombuffer(open_, np.bool_) & elsewhere).tobytes()
+                    start = place + 1
+                    break
         return False
 
-    def _joined(self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]) -> Load | None:
+    def _joined(
+        self, attempt: Attempt, number: int, known: dict[int, tuple[Requirement, ...] | None]
+    ) -> ClaimLoad | None:
         """The NodeClaim's load with such a pod. Where it will never take one, that is noted; so is, for this pod, what
         rules about other pods leave to NodeClaims of which the same is ``known``."""
         claim, stage = self.claims[number], attempt.stage
         wanted = claim.load.wanted(stage)
         if wanted is None:
             return None
-        if claim.load.join(stage) is None:  # and never will: its types only get fewer
+        if attempt.rules.hosts:
+            verdict = self.topology.on_host(attempt.rules, claim.host)
+            if verdict is not Verdict.YES:
+                if verdict is Verdict.NEVER:
+                    attempt.rules.barred.append(number)
+                    attempt.open[number] = 0
+                return None
+        load = claim.load.join(stage)
+        if load is None:  # and never will: its types only get fewer
             attempt.open[number] = 0
-            return None
-        if not attempt.rules:
-            return claim.load.join(stage)
+        if load is None or not attempt.rules:
+            return load
         area = self.areas[number]
         if area not in known:
             known[area] = self.topology.narrowed(attempt.rules, wanted)
         narrowed = known[area]
-        if narrowed is None:
-            return None
-        verdict = self.topology.on_host(attempt.rules, claim.host)
-        if verdict is not Verdict.YES:
-            attempt.open[number] = verdict is not Verdict.NEVER
-            return None
-        return claim.load.join(stage, narrowed)
+        return None if narrowed is None else claim.load.join(stage, narrowed)
 
     def _on_new_claim(self, pod: Ref, attempt: Attempt) -> bool:
         number = len(self.claims)
@@ -263,7 +278,7 @@ class _Planner:
             for resource in remaining:
                 column = self.market.catalogue.column.get(resource)
                 remaining[resource] -= 0 if column is None else int(largest[column])
-            self.claims.append(Claim(load, [], host))
+            self.claims.append(NewNodeClaim(load, [], host))
             self.areas.append(0)
             self.order.append()
             self.topology.register(host)
@@ -271,17 +286,19 @@ class _Planner:
             return True
         return False
 
-    def _add(self, pod: Ref, number: int, load: Load, attempt: Attempt) -> None:
+    def _add(self, pod: Ref, number: int, load: ClaimLoad, attempt: Attempt) -> None:
         claim = self.claims[number]
         claim.load = load
         self.areas[number] = self.topology.area(load.requirements)
         claim.pods.append(pod)
         self.topology.record(attempt.peers, load.template.taints, load.requirements, claim.host)
+        if attempt.rules.hosts and self.topology.on_host(attempt.rules, claim.host) is Verdict.NEVER:
+            attempt.rules.barred.append(number)
 
-    def _empty(self, template: Template, types: TypeMask) -> Load:
+    def _empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
         key = (template.name, types.tobytes())
         if key not in self.empty_loads:
-            self.empty_loads[key] = Load.empty(self.market, template, types)
+            self.empty_loads[key] = ClaimLoad.empty(self.market, template, types)
         return self.empty_loads[key]
 
     def _refusal(self, pod_class: AlikePods) -> Reason:
@@ -305,13 +322,16 @@ def _bought(packing: Packing, settings: PlanSettings) -> Plan:
     launches: list[Launch] = []
     claims: list[PlannedClaim] = []
     waits = list(packing.waits)
-    chosen: dict[int, Choice | str] = {}
+    chosen: dict[object, LaunchChoice | str] = {}
     market = packing.market
     for claim in packing.claims:
         load = claim.load
-        if id(load) not in chosen:
-            chosen[id(load)] = choose(market.offers, load.requirements, load.types, strict=market.strict_min_values)
-        choice = chosen[id(load)]
+        same: object = id(load)  # minValues apart, a choice follows from the types and what of them is offered
+        if not load.requirements.has_min_values():
+            same = (load.types.tobytes(), market.offers.rows(load.requirements))
+        if same not in chosen:
+            chosen[same] = choose(market.offers, load.requirements, load.types, strict=market.strict_min_values)
+        choice = chosen[same]
         if isinstance(choice, str):
             reason = Reason(f"NodePool {load.template.name} cannot launch a node: {choice}")
             waits.extend(Wait(pod, reason, "provisioner") for pod in claim.pods)

@@ -32,7 +32,6 @@ __all__ = [
 
 
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
-NODE_CLASS = "karpenter.k8s.aws/ec2nodeclass"
 REGISTERED = "karpenter.sh/registered"
 
 OF_TYPE = AWS_INSTANCE

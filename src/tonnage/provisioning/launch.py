@@ -34,7 +34,7 @@ is none.
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LaunchChoice:
     """The offering to launch; ``instance_types`` are those in the request, cheapest first."""
 
     offering: OfferingKey
@@ -43,7 +43,7 @@ class Choice:
     alternatives: tuple[Alternative, ...]
 
 
-def choose(offers: Offers, requirements: Requirements, types: TypeMask, *, strict: bool = True) -> Choice | str:
+def choose(offers: Offers, requirements: Requirements, types: TypeMask, *, strict: bool = True) -> LaunchChoice | str:
     """The offering that a NodeClaim with these requirements and remaining types launches as, or why none
     can.
 
@@ -125,7 +125,7 @@ def _dear_spot(prices: Prices, spot: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 def _pick(
     offers: Offers, rows: NDArray[np.intp], spot: NDArray[np.bool_], prices: Prices, order: NDArray[np.intp]
-) -> Choice:
+) -> LaunchChoice:
     catalogue = offers.catalogue
     bought = np.flatnonzero(spot if (prices[spot] != NO_OFFER).any() else ~spot)
     best = []
@@ -143,7 +143,7 @@ def _pick(
     ]
     if offering.capacity_type == labels.SPOT and (on_demand := _cheapest(prices[~spot])) is not None:
         beaten.append(Alternative("on-demand", "spot goes first where it is allowed", usd(on_demand)))
-    return Choice(offering, price, tuple(catalogue.names[t] for t in order), tuple(beaten))
+    return LaunchChoice(offering, price, tuple(catalogue.names[t] for t in order), tuple(beaten))
 
 
 def _cheapest(prices: Prices) -> int | None:

@@ -1,4 +1,4 @@
-"""What planned NodeClaims carry. Claims that took the same pods in the same order share one :class:`Load`,
+"""What planned NodeClaims carry. Claims that took the same pods in the same order share one :class:`ClaimLoad`,
 so that a question is answered once for all of them.
 """
 
@@ -15,9 +15,9 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Amounts, Catalogue, Offers, TypeMask
 from tonnage.provisioning.devices import Devices, Mask
 from tonnage.provisioning.launch import short_of_values
-from tonnage.provisioning.pods import Step
+from tonnage.provisioning.pods import RelaxationStep
 from tonnage.provisioning.requirements import Requirement, Requirements
-from tonnage.provisioning.template import ALL_EFFECTS, Template
+from tonnage.provisioning.template import ALL_EFFECTS, PoolTemplate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Stage:
     """
 
     id: int
-    step: Step
+    step: RelaxationStep
     amounts: dict[str, int]
     requests: Amounts
     unknown: tuple[str, ...]
@@ -54,7 +54,7 @@ class Stage:
 
 
 @dataclass(slots=True, eq=False)
-class Load:
+class ClaimLoad:
     """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit.
 
     ``devices``: those of the types with what the pods have of them; None while it is whole ones that count.
@@ -63,7 +63,7 @@ class Load:
     """
 
     market: Market
-    template: Template
+    template: PoolTemplate
     requirements: Requirements
     types: TypeMask
     requests: Amounts
@@ -72,11 +72,11 @@ class Load:
     devices: Devices | None = None
     asked: frozenset[str] = frozenset()
     ports: tuple[Port, ...] = ()
-    _joined: dict[tuple[int, tuple[Requirement, ...]], Load | None] = field(default_factory=dict)
+    _joined: dict[tuple[int, tuple[Requirement, ...]], ClaimLoad | None] = field(default_factory=dict)
     _wanted: dict[int, Requirements | None] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, market: Market, template: Template, types: TypeMask) -> Load:
+    def empty(cls, market: Market, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
         """A NodeClaim of this NodePool without pods, with these types to choose from."""
         nothing = np.zeros(len(market.catalogue.resources), dtype=np.int64)
         choices = template.machines.allowed(template.requirements)
@@ -90,7 +90,7 @@ class Load:
             self._wanted[stage.id] = self._with(stage)
         return self._wanted[stage.id]
 
-    def join(self, stage: Stage, narrowed: tuple[Requirement, ...] = ()) -> Load | None:
+    def join(self, stage: Stage, narrowed: tuple[Requirement, ...] = ()) -> ClaimLoad | None:
         """The load with one more pod, or ``None`` if the NodeClaim cannot take it. ``narrowed``: what rules about other
         pods leave of its labels."""
         wanted = self.wanted(stage) if narrowed else None
@@ -120,7 +120,7 @@ class Load:
             return None
         return self.requirements.merged(incoming)
 
-    def _join(self, stage: Stage, narrowed: tuple[Requirement, ...]) -> Load | None:
+    def _join(self, stage: Stage, narrowed: tuple[Requirement, ...]) -> ClaimLoad | None:
         template, catalogue = self.template, self.market.catalogue
         requirements = self.wanted(stage)
         if stage.unknown or requirements is None or clash(stage.ports, self.ports):
@@ -165,7 +165,7 @@ class Load:
         requirements = requirements.with_min_values(short)
         ports = self.ports + stage.ports
         pods = self.pods + 1
-        return Load(self.market, template, requirements, types, requests, choices, pods, devices, asked, ports)
+        return ClaimLoad(self.market, template, requirements, types, requests, choices, pods, devices, asked, ports)
 
     def layout(self, index: int) -> int:
         """In which of the ways that fit a node of the type with this index is cut: that which offers the most of what

@@ -13,10 +13,12 @@ import msgspec
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar
 from tonnage.facts import instances
+from tonnage.facts.labels import ARCH, AWS_ZONE_ID, INSTANCE_TYPE, OS
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.fits import describe
 from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
+from tonnage.provisioning.catalogue import EFA
 from tonnage.provisioning.devices import Devices, beyond_counting, machine
 from tonnage.provisioning.explain import amount_text, taint_text
 from tonnage.provisioning.pods import PodShape, strict_requirements
@@ -27,13 +29,13 @@ MIXED = "mixed"
 
 SELF_GIVEN = frozenset(
     {
-        "node.kubernetes.io/instance-type",
-        "kubernetes.io/arch",
-        "kubernetes.io/os",
+        INSTANCE_TYPE,
+        ARCH,
+        OS,
         labels.HOSTNAME,
         labels.ZONE,
         labels.REGION,
-        "topology.k8s.aws/zone-id",
+        AWS_ZONE_ID,
     }
 )
 """Labels that the kubelet and the cloud's node controller put on every node (kubernetes.io/docs/reference/
@@ -199,7 +201,7 @@ def node_labels(group: NodeGroup, instance_type: str, zone: str) -> dict[str, st
 
 def labels_of_machine(instance_type: str, zone: str, declared: Mapping[str, str]) -> dict[str, str]:
     """Likewise by what is ``declared`` of the group's nodes."""
-    own = {"node.kubernetes.io/instance-type": instance_type, "kubernetes.io/os": "linux", labels.ZONE: zone}
+    own = {INSTANCE_TYPE: instance_type, OS: "linux", labels.ZONE: zone}
     if instances.known(instance_type):
         own = instances.get(instance_type).labels(zone)
     return {**{key: value for key, value in own.items() if key in SELF_GIVEN}, **declared}
@@ -260,7 +262,7 @@ def _allocatable(one: instances.InstanceType) -> dict[str, int]:
         "cpu": one.allocatable_cpu_milli,
         "memory": one.allocatable_memory_mib << 20,
         "pods": one.max_pods,
-        "vpc.amazonaws.com/efa": one.efa,
+        EFA: one.efa,
     }
     return {**offered, one.resource: one.resource_count} if one.resource else offered
 

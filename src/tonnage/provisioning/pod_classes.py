@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -29,6 +30,16 @@ class Attempt:
     rules: PodRules
     full: bytearray = field(default_factory=bytearray)
     open: bytearray = field(default_factory=bytearray)
+    _barred: int = 0
+
+    def still_open(self, claims: int) -> bytearray:
+        """``open``, of this many planned NodeClaims, with what rules about nodes have been found to bar since."""
+        open_, barred = self.open, self.rules.barred
+        open_.extend(b"\1" * (claims - len(open_)))
+        for number in itertools.islice(barred, self._barred, None):
+            open_[number] = 0
+        self._barred = len(barred)
+        return open_
 
 
 @dataclass(slots=True, eq=False)

@@ -115,7 +115,7 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RelaxationStep:
     """A pod at one stage of relaxing: what it still insists on.
 
     ``strict``: ``requirements`` without what is only preferred. ``required``: what is left of the required node
@@ -135,7 +135,7 @@ class Step:
 PREFER_NO_SCHEDULE = core.Toleration(operator="Exists", effect="PreferNoSchedule")
 
 
-def relaxations(shape: PodShape, *, preferences: bool, tolerate_prefer_no_schedule: bool) -> Iterator[Step]:
+def relaxations(shape: PodShape, *, preferences: bool, tolerate_prefer_no_schedule: bool) -> Iterator[RelaxationStep]:
     """The pod, then the pod with one constraint less each time, in Karpenter's order.
 
     Of several required node affinity terms the first is taken and given up first; then preferred pod affinity,
@@ -153,10 +153,10 @@ def relaxations(shape: PodShape, *, preferences: bool, tolerate_prefer_no_schedu
     want_away = _heaviest_first(away) if preferences else ()
     spread = [one for one in shape.spread if preferences or one.when_unsatisfiable == "DoNotSchedule"]
 
-    def step(tolerations: tuple[core.Toleration, ...] = shape.tolerations) -> Step:
+    def step(tolerations: tuple[core.Toleration, ...] = shape.tolerations) -> RelaxationStep:
         wanted = required[0].merged(wishes[0]) if wishes else required[0]
         terms = tuple(required)
-        return Step(
+        return RelaxationStep(
             tolerations, wanted, required[0], terms, tuple(spread), must_near + want_near, must_away + want_away
         )
 

@@ -16,7 +16,7 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.candidates import Candidate
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue, Offers, TypeMask
 from tonnage.provisioning.launch import short_of_values
-from tonnage.provisioning.load import Load
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.requirements import Requirement, Requirements
 
 SPOT_FLEXIBILITY = 15
@@ -31,12 +31,12 @@ class Replacing:
     catalogue: Catalogue
     spot_to_spot: bool = False
 
-    def replacement(self, load: Load, going: Sequence[Candidate]) -> Load | None:
+    def replacement(self, load: ClaimLoad, going: Sequence[Candidate]) -> ClaimLoad | None:
         """The load with the types that may replace these nodes; ``None`` where none saves anything."""
         found = self._cheaper(load, going, sum(one.price for one in going))
         return found if found is None or len(going) == 1 else self._other_types(found, going)
 
-    def _cheaper(self, load: Load, going: Sequence[Candidate], price: int) -> Load | None:
+    def _cheaper(self, load: ClaimLoad, going: Sequence[Candidate], price: int) -> ClaimLoad | None:
         """The load with the types that cost less even where they are dearest, bought as spot where spot may be had."""
         spot = Requirement.of(labels.CAPACITY_TYPE, "In", (labels.SPOT,))
         may = load.requirements.get(labels.CAPACITY_TYPE)
@@ -57,14 +57,14 @@ class Replacing:
             return found
         return replace(found, requirements=found.requirements.merged(Requirements([spot])))
 
-    def _below(self, load: Load, requirements: Requirements, price: int) -> Load | None:
+    def _below(self, load: ClaimLoad, requirements: Requirements, price: int) -> ClaimLoad | None:
         worst = worst_prices(load.market.offers, requirements)
         types: TypeMask = load.types & (worst < price)
         if not types.any() or short_of_values(self.catalogue, requirements, np.flatnonzero(types)):
             return None
         return replace(load, requirements=requirements, types=types)
 
-    def _cheapest(self, load: Load) -> Load:
+    def _cheapest(self, load: ClaimLoad) -> ClaimLoad:
         """The fifteen cheapest types, or as many as minValues takes."""
         rows = list(load.market.offers.rows(load.requirements))
         best = np.where(load.types, load.market.offers.prices[rows].min(axis=0), NO_OFFER)
@@ -76,7 +76,7 @@ class Replacing:
         types[order[:count]] = True
         return replace(load, types=types)
 
-    def _other_types(self, load: Load, going: Sequence[Candidate]) -> Load | None:
+    def _other_types(self, load: ClaimLoad, going: Sequence[Candidate]) -> ClaimLoad | None:
         """Of a type that is taken back anyway one node could simply stay: what is launched has to be cheaper."""
         limit = NO_OFFER
         for one in going:
@@ -100,7 +100,7 @@ def worst_prices(offers: Offers, requirements: Requirements) -> NDArray[np.int64
     return worst
 
 
-def cheapest_micro_usd(load: Load, requirements: Requirements) -> int:
+def cheapest_micro_usd(load: ClaimLoad, requirements: Requirements) -> int:
     """What Karpenter takes a replacement to cost when it weighs savings: the cheapest offering of any kind of the type
     that comes first by what ``requirements`` allow; 0 where there is none."""
     offers = load.market.offers

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -197,6 +197,17 @@ class Requirements(Mapping[str, Requirement]):
     def get(self, key: str, default: Any = None) -> Any:
         """The requirement on a label, or ``default`` where there is none."""
         return self._by_key.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def items(self) -> ItemsView[str, Requirement]:
+        """Label keys with the requirements on them."""
+        return self._by_key.items()
+
+    def values(self) -> ValuesView[Requirement]:
+        """The requirements."""
+        return self._by_key.values()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tonnage.facts.labels import NOT_READY, UNREACHABLE
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.ports import Port, clash
 from tonnage.objects import selectors
@@ -13,9 +14,9 @@ from tonnage.provisioning.template import ALL_EFFECTS
 
 EPHEMERAL_TAINTS = frozenset(
     {
-        ("node.kubernetes.io/not-ready", "NoSchedule"),
-        ("node.kubernetes.io/not-ready", "NoExecute"),
-        ("node.kubernetes.io/unreachable", "NoSchedule"),
+        (NOT_READY, "NoSchedule"),
+        (NOT_READY, "NoExecute"),
+        (UNREACHABLE, "NoSchedule"),
         ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
         ("karpenter.sh/unregistered", "NoExecute"),
     }

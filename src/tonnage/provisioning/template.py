@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tonnage.errors import InputError, Problem
-from tonnage.fleet.asks import GPU, Ask
+from tonnage.facts.labels import EC2_NODE_CLASS, GPU
+from tonnage.fleet.asks import Ask
 from tonnage.fleet.ports import Port
 from tonnage.objects import core, karpenter, load, quantity, selectors
 from tonnage.partitioning.node_cuts import CHOICES, OWN, STATED, Configurations
@@ -29,7 +30,7 @@ ALL_EFFECTS = (*selectors.HARD_EFFECTS, "PreferNoSchedule")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class PoolTemplate:
     """What nodes of one NodePool are like.
 
     ``requirements``: the NodePool's, with its labels and its name as further requirements. ``types``:
@@ -86,7 +87,7 @@ def compile_pool(
     daemon_sets: Sequence[PodShape] = (),
     storage: NodeStorage | None = None,
     configurations: Configurations = OWN,
-) -> Template:
+) -> PoolTemplate:
     """The template of one NodePool. ``storage`` is that of its EC2NodeClass (EC2's default volume when not
     known), ``configurations`` are those that labels of its nodes may name.
     """
@@ -102,10 +103,10 @@ def compile_pool(
         allocatable = allocatable.copy()
         allocatable[:, catalogue.column[GPU]] = machines.most(GPU)
     granted = Requirements.of_labels(
-        {labels.REGISTERED: "true", labels.INITIALIZED: "true", labels.NODE_CLASS: spec.node_class_ref.name}
+        {labels.REGISTERED: "true", labels.INITIALIZED: "true", EC2_NODE_CLASS: spec.node_class_ref.name}
     )
     if is_auto(pool):
-        granted = granted.without((labels.NODE_CLASS,)).merged(auto_granted().without(requirements))
+        granted = granted.without((EC2_NODE_CLASS,)).merged(auto_granted().without(requirements))
     daemons = np.zeros_like(allocatable)
     ports = []
     for shape in daemon_sets:
@@ -113,7 +114,7 @@ def compile_pool(
         daemons[runs_on] += catalogue.amounts({"pods": 1, **shape.requests})
         if shape.host_ports:
             ports.append((runs_on, shape.host_ports))
-    return Template(
+    return PoolTemplate(
         name=pool.metadata.name,
         weight=pool.spec.weight or 0,
         requirements=requirements,

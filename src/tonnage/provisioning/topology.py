@@ -21,9 +21,9 @@ from tonnage.facts import instances
 from tonnage.objects import core, karpenter, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, Catalogue
-from tonnage.provisioning.domains import First, Group, NodeFilter, Pick, Rule, RuleKind
+from tonnage.provisioning.domains import DomainRule, First, NodeFilter, Pick, RuleKind, TopologyGroup
 from tonnage.provisioning.plans import PlanSettings
-from tonnage.provisioning.pods import ExistingNode, PodShape, Step
+from tonnage.provisioning.pods import ExistingNode, PodShape, RelaxationStep
 from tonnage.provisioning.requirements import Requirement, Requirements
 from tonnage.provisioning.template import ALL_EFFECTS, pool_requirements
 
@@ -38,9 +38,9 @@ class Peers:
 
     namespace: str
     labels: Mapping[str, str]
-    avoided_by: tuple[Group, ...] = ()
-    avoids: tuple[Group, ...] = ()
-    counted: list[Group] = field(default_factory=list)
+    avoided_by: tuple[TopologyGroup, ...] = ()
+    avoids: tuple[TopologyGroup, ...] = ()
+    counted: list[TopologyGroup] = field(default_factory=list)
     seen: int = 0
 
 
@@ -56,11 +56,14 @@ class Verdict(Enum):
 class PodRules:
     """The groups that have a say in where a pod goes, each with whether its rule is about that pod too. ``areas``:
     over labels that several nodes may share, ``hosts``: over the name of the node. ``strict``: what the pod insists on.
+    ``barred``: numbers of planned NodeClaims that will never take such a pod because of ``hosts``, as far as somebody
+    found out; one list for all pods with the same of these.
     """
 
-    areas: tuple[tuple[Group, bool], ...]
-    hosts: tuple[tuple[Group, bool], ...]
+    areas: tuple[tuple[TopologyGroup, bool], ...]
+    hosts: tuple[tuple[TopologyGroup, bool], ...]
     strict: Requirements
+    barred: list[int] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.areas or self.hosts)
@@ -86,12 +89,13 @@ class PodTopology:
         self._settings = settings
         self._universe = _Universe(catalogue, node_pools)
         self._nodes = {one.ref.name: one for one in nodes}
-        self._groups: dict[object, Group] = {}
-        self._listed: list[Group] = []
-        self._inverse: dict[object, Group] = {}
-        self._hosts: list[Group] = []
+        self._groups: dict[object, TopologyGroup] = {}
+        self._listed: list[TopologyGroup] = []
+        self._inverse: dict[object, TopologyGroup] = {}
+        self._hosts: list[TopologyGroup] = []
         self._keys: list[str] = []
         self._areas: dict[tuple[int, tuple[Requirement | None, ...]], int] = {}
+        self._barred: dict[frozenset[tuple[int, bool]], list[int]] = {}
         for pod in settings.bound:
             node = self._nodes.get(pod.node)
             for group in self._avoiding(pod.namespace, pod.pod_anti_affinity, pod.tolerations):
@@ -112,14 +116,15 @@ class PodTopology:
             one for one in self._inverse.values() if one.rule.selects(peers.namespace, peers.labels)
         )
 
-    def rules(self, peers: Peers, step: Step) -> PodRules:
+    def rules(self, peers: Peers, step: RelaxationStep) -> PodRules:
         """The rules that have a say in where such a pod goes: its own at this stage of relaxing, and those by which
         others keep away from it."""
         own = [self._group(rule, step) for rule in self._rules(peers, step)]
         found = {id(one): one for one in (*own, *peers.avoided_by)}.values()
         told = [(one, one.rule.selects(peers.namespace, peers.labels)) for one in found]
         of_hosts = tuple(pair for pair in told if pair[0].rule.key == labels.HOSTNAME)
-        return PodRules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict)
+        barred = self._barred.setdefault(frozenset((id(one), selected) for one, selected in of_hosts), [])
+        return PodRules(tuple(pair for pair in told if pair not in of_hosts), of_hosts, step.strict, barred)
 
     def narrowed(self, rules: PodRules, node: Requirements) -> tuple[Requirement, ...] | None:
         """What the rules leave of a node's labels, its name aside, for such a pod; ``None`` where they leave nothing.
@@ -180,43 +185,45 @@ class PodTopology:
             if rule.key in node.labels and rule.node_filter.matches(node.taints, _labels_of(node)):
                 group.register(node.labels[rule.key])
 
-    def _counted(self, peers: Peers) -> list[Group]:
+    def _counted(self, peers: Peers) -> list[TopologyGroup]:
         for group in self._listed[peers.seen :]:
             if group.rule.selects(peers.namespace, peers.labels):
                 peers.counted.append(group)
         peers.seen = len(self._listed)
         return peers.counted
 
-    def _rules(self, peers: Peers, step: Step) -> Iterator[Rule]:
+    def _rules(self, peers: Peers, step: RelaxationStep) -> Iterator[DomainRule]:
         for one in step.spread:
             node_filter = NodeFilter(
                 step.required, step.tolerations, one.node_affinity_policy == "Honor", one.node_taints_policy == "Honor"
             )
             own = frozenset({peers.namespace})
             selector = _with_labels(one.label_selector, one.match_label_keys, peers.labels)
-            yield Rule(RuleKind.SPREAD, one.topology_key, own, selector, one.max_skew, one.min_domains, node_filter)
+            yield DomainRule(
+                RuleKind.SPREAD, one.topology_key, own, selector, one.max_skew, one.min_domains, node_filter
+            )
         for kind, terms in ((RuleKind.NEAR, step.near), (RuleKind.AWAY, step.away)):
             for term in terms:
-                yield Rule(kind, term.topology_key, self._namespaces(peers.namespace, term), term.label_selector)
+                yield DomainRule(kind, term.topology_key, self._namespaces(peers.namespace, term), term.label_selector)
 
-    def _group(self, rule: Rule, step: Step) -> Group:
+    def _group(self, rule: DomainRule, step: RelaxationStep) -> TopologyGroup:
         identity = rule.identity()
         known = self._groups.get(identity)
         if known is None:
-            known = self._groups[identity] = Group(rule, self._universe.domains(rule, step.tolerations))
+            known = self._groups[identity] = TopologyGroup(rule, self._universe.domains(rule, step.tolerations))
             self._listed.append(known)
             self._count(known)
             self._know(known)
         return known
 
-    def _know(self, group: Group) -> None:
+    def _know(self, group: TopologyGroup) -> None:
         key = group.rule.key
         if key == labels.HOSTNAME:
             self._hosts.append(group)
         elif key not in self._keys:
             self._keys.append(key)
 
-    def _count(self, group: Group) -> None:
+    def _count(self, group: TopologyGroup) -> None:
         """Count the pods on nodes, and learn the domains of nodes that have none."""
         rule = group.rule
         for node in self._nodes.values():
@@ -235,13 +242,13 @@ class PodTopology:
 
     def _avoiding(
         self, namespace: str, affinity: core.PodAntiAffinity | None, tolerations: Sequence[core.Toleration]
-    ) -> Iterator[Group]:
+    ) -> Iterator[TopologyGroup]:
         """Groups of the required anti-affinity of a pod, with where the pods are that have it."""
         for term in affinity.required_during_scheduling_ignored_during_execution if affinity else ():
-            rule = Rule(RuleKind.AWAY, term.topology_key, self._namespaces(namespace, term), term.label_selector)
+            rule = DomainRule(RuleKind.AWAY, term.topology_key, self._namespaces(namespace, term), term.label_selector)
             known = self._inverse.get(identity := rule.identity())
             if known is None:
-                known = self._inverse[identity] = Group(rule, self._universe.domains(rule, tolerations))
+                known = self._inverse[identity] = TopologyGroup(rule, self._universe.domains(rule, tolerations))
                 self._know(known)
             yield known
 
@@ -261,7 +268,7 @@ class _Universe:
         self._pools = [(pool, pool_requirements(pool)) for pool in node_pools]
         self._known: dict[str, dict[str, list[tuple[core.Taint, ...]]]] = {}
 
-    def domains(self, rule: Rule, tolerations: Collection[core.Toleration]) -> dict[str, int]:
+    def domains(self, rule: DomainRule, tolerations: Collection[core.Toleration]) -> dict[str, int]:
         """The domains of a rule's label, without pods: those whose taints are tolerated, but of a spread constraint
         with nodeTaintsPolicy Ignore all."""
         if rule.key not in self._known:

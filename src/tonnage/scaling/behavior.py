@@ -39,7 +39,7 @@ class Select(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ScalingPolicy:
     """At most ``value`` pods, or percent of the pods at the start of the period, may come or go in
     ``period_ns``.
     """
@@ -54,7 +54,7 @@ class Rules:
     """The rules of one direction."""
 
     window_ns: int
-    policies: tuple[Policy, ...]
+    policies: tuple[ScalingPolicy, ...]
     select: Select = Select.MAX
 
     @property
@@ -64,9 +64,9 @@ class Rules:
 
 
 DEFAULT_UP = Rules(
-    0, (Policy(PolicyKind.PODS, 4, DEFAULT_PERIOD_NS), Policy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS))
+    0, (ScalingPolicy(PolicyKind.PODS, 4, DEFAULT_PERIOD_NS), ScalingPolicy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS))
 )
-DEFAULT_DOWN = Rules(DOWNSCALE_STABILIZATION_NS, (Policy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS),))
+DEFAULT_DOWN = Rules(DOWNSCALE_STABILIZATION_NS, (ScalingPolicy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS),))
 
 
 @dataclass(frozen=True, slots=True)

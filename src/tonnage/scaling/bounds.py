@@ -62,15 +62,15 @@ _RISING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Interval:
     """A closed interval of values; infinite where nothing is known."""
 
     low: float = -math.inf
     high: float = math.inf
 
-    def hull(self, other: Bounds) -> Bounds:
+    def hull(self, other: Interval) -> Interval:
         """The smallest interval that holds both."""
-        return Bounds(min(self.low, other.low), max(self.high, other.high))
+        return Interval(min(self.low, other.low), max(self.high, other.high))
 
 
 PER_POD_LABELS = frozenset(
@@ -80,8 +80,8 @@ PER_POD_LABELS = frozenset(
 several series.
 """
 
-ANY = Bounds()
-NOT_NEGATIVE = Bounds(0.0, math.inf)
+ANY = Interval()
+NOT_NEGATIVE = Interval(0.0, math.inf)
 
 
 def resolve(name: str) -> Metric | None:
@@ -96,10 +96,10 @@ def resolve(name: str) -> Metric | None:
     return found
 
 
-def bounds(node: Node) -> Bounds:
+def bounds(node: Node) -> Interval:
     """The interval that holds every value the node can give."""
     if isinstance(node, Number):
-        return Bounds(node.value, node.value)
+        return Interval(node.value, node.value)
     if isinstance(node, Selector):
         return _of_metric(node.name)
     if isinstance(node, Text):
@@ -110,7 +110,7 @@ def bounds(node: Node) -> Bounds:
         return bounds(node.expr)
     if isinstance(node, Negate):
         inner = bounds(node.expr)
-        return Bounds(-inner.high, -inner.low)
+        return Interval(-inner.high, -inner.low)
     if isinstance(node, Aggregate):
         return _aggregated(node)
     if isinstance(node, Call):
@@ -185,23 +185,23 @@ def _only_le(node: Node) -> bool:
     return isinstance(node, Aggregate) and not node.without and set(node.labels) <= {"le"}
 
 
-def _of_metric(name: str) -> Bounds:
+def _of_metric(name: str) -> Interval:
     metric = resolve(name)
     if metric is None:
         return NOT_NEGATIVE if name.endswith(("_bucket", "_count", "_total")) else ANY
     if metric.type in ("histogram", "counter"):
         return NOT_NEGATIVE
-    return Bounds(
+    return Interval(
         -math.inf if metric.minimum is None else metric.minimum,
         math.inf if metric.maximum is None else metric.maximum,
     )
 
 
-def _aggregated(node: Aggregate) -> Bounds:
+def _aggregated(node: Aggregate) -> Interval:
     if node.op in ("count", "count_values"):
-        return Bounds(1.0, math.inf)
+        return Interval(1.0, math.inf)
     if node.op == "group":
-        return Bounds(1.0, 1.0)
+        return Interval(1.0, 1.0)
     if node.op in ("stddev", "stdvar"):
         return NOT_NEGATIVE
     inner = bounds(node.expr)
@@ -215,15 +215,15 @@ def _is_share(node: Node | None) -> bool:
     return isinstance(node, Number) and 0 <= node.value <= 1
 
 
-def _summed(inner: Bounds) -> Bounds:
+def _summed(inner: Interval) -> Interval:
     """The sum of one or more values, nobody knows how many."""
-    return Bounds(
+    return Interval(
         inner.low if inner.low >= 0 else -math.inf,
         inner.high if inner.high <= 0 else math.inf,
     )
 
 
-def _called(node: Call) -> Bounds:
+def _called(node: Call) -> Interval:
     if node.function in _RISING:
         return NOT_NEGATIVE
     if node.function in _FIXED:
@@ -239,36 +239,36 @@ def _called(node: Call) -> Bounds:
         return _summed(inner)
     if node.function == "clamp":
         low, high = bounds(node.args[1]), bounds(node.args[2])
-        return Bounds(min(max(inner.low, low.low), high.low), min(max(inner.high, low.high), high.high))
+        return Interval(min(max(inner.low, low.low), high.low), min(max(inner.high, low.high), high.high))
     if node.function in ("clamp_min", "clamp_max"):
         edge = bounds(node.args[1])
         pick = max if node.function == "clamp_min" else min
-        return Bounds(pick(inner.low, edge.low), pick(inner.high, edge.high))
+        return Interval(pick(inner.low, edge.low), pick(inner.high, edge.high))
     return ANY  # delta is extrapolated; a quantile may be -Inf, +Inf or lie in a negative bucket
 
 
 _FIXED = {
-    "count_over_time": Bounds(1.0, math.inf),
-    "present_over_time": Bounds(1.0, 1.0),
-    "absent_over_time": Bounds(1.0, 1.0),
-    "absent": Bounds(1.0, 1.0),
-    "pi": Bounds(math.pi, math.pi),
-    "sgn": Bounds(-1.0, 1.0),
-    "minute": Bounds(0.0, 59.0),
-    "hour": Bounds(0.0, 23.0),
-    "day_of_week": Bounds(0.0, 6.0),
-    "day_of_month": Bounds(1.0, 31.0),
-    "day_of_year": Bounds(1.0, 366.0),
-    "days_in_month": Bounds(28.0, 31.0),
-    "month": Bounds(1.0, 12.0),
+    "count_over_time": Interval(1.0, math.inf),
+    "present_over_time": Interval(1.0, 1.0),
+    "absent_over_time": Interval(1.0, 1.0),
+    "absent": Interval(1.0, 1.0),
+    "pi": Interval(math.pi, math.pi),
+    "sgn": Interval(-1.0, 1.0),
+    "minute": Interval(0.0, 59.0),
+    "hour": Interval(0.0, 23.0),
+    "day_of_week": Interval(0.0, 6.0),
+    "day_of_month": Interval(1.0, 31.0),
+    "day_of_year": Interval(1.0, 366.0),
+    "days_in_month": Interval(28.0, 31.0),
+    "month": Interval(1.0, 12.0),
 }
 """Functions whose values lie between bounds of their own."""
 
 
-def _binary(node: Binary) -> Bounds:
+def _binary(node: Binary) -> Interval:
     left, right = bounds(node.lhs), bounds(node.rhs)
     if node.op in COMPARISONS:
-        return Bounds(0.0, 1.0) if node.bool_result else _filtered(node, left, right)
+        return Interval(0.0, 1.0) if node.bool_result else _filtered(node, left, right)
     if node.op == "or":
         return left.hull(right)
     if node.op in ("and", "unless"):
@@ -284,7 +284,7 @@ def _binary(node: Binary) -> Bounds:
     return ANY  # remainders and powers do not occur in triggers that are worth bounding
 
 
-def _filtered(node: Binary, left: Bounds, right: Bounds) -> Bounds:
+def _filtered(node: Binary, left: Interval, right: Interval) -> Interval:
     """What ``left op right`` lets through; a scalar on the left filters the vector on the right."""
     if is_scalar(node.lhs):
         return right
@@ -292,13 +292,13 @@ def _filtered(node: Binary, left: Bounds, right: Bounds) -> Bounds:
         return left
     low = max(left.low, right.low) if node.op in (">", ">=", "==") else left.low
     high = min(left.high, right.high) if node.op in ("<", "<=", "==") else left.high
-    return Bounds(low, high) if low <= high else left
+    return Interval(low, high) if low <= high else left
 
 
-def _ratio(node: Binary, left: Bounds, right: Bounds) -> Bounds:
+def _ratio(node: Binary, left: Interval, right: Interval) -> Interval:
     whole = _terms(node.rhs)
     if node.lhs in whole and left.low >= 0 and all(bounds(term).low >= 0 for term in whole):
-        return Bounds(0.0, 1.0)  # a part of the whole
+        return Interval(0.0, 1.0)  # a part of the whole
     if _is_mean(node):
         assert isinstance(node.lhs, Aggregate)
         return bounds(node.lhs.expr)
@@ -326,8 +326,8 @@ def _times(a: float, b: float) -> float:
     return 0.0 if a == 0 or b == 0 else a * b
 
 
-def _corners(left: Bounds, right: Bounds, operation: Callable[[float, float], float]) -> Bounds:
+def _corners(left: Interval, right: Interval, operation: Callable[[float, float], float]) -> Interval:
     """The bounds of an operation that takes its extremes at the ends of both intervals."""
     pairs = product((left.low, left.high), (right.low, right.high))
     values = [value for value in (operation(a, b) for a, b in pairs) if not math.isnan(value)]
-    return Bounds(min(values), max(values)) if values else ANY
+    return Interval(min(values), max(values)) if values else ANY

@@ -26,7 +26,7 @@ from tonnage.scaling.behavior import (
 )
 from tonnage.scaling.conditions import Condition
 from tonnage.scaling.releases import KUBERNETES_1_37, Release
-from tonnage.scaling.replicas import Proposal, Reading, Scaled, TargetKind, Tolerance
+from tonnage.scaling.replicas import MetricReading, Proposal, Scaled, TargetKind, Tolerance
 from tonnage.units import NS_PER_S
 
 SYNC_PERIOD_NS = 15 * NS_PER_S
@@ -91,7 +91,7 @@ class HpaState:
 def recommend(
     spec: HpaSpec,
     state: HpaState,
-    readings: Sequence[Reading],
+    readings: Sequence[MetricReading],
     *,
     current_replicas: int,
     ready_replicas: int,
@@ -130,7 +130,7 @@ def recommend(
     return _by_metrics(spec, state, readings, scaled_now, now_ns, release)
 
 
-def propose(metric: Metric, reading: Reading, target: Scaled, behavior: Behavior) -> Proposal:
+def propose(metric: Metric, reading: MetricReading, target: Scaled, behavior: Behavior) -> Proposal:
     """What one metric asks for."""
     tolerance = behavior.tolerance
     if reading.error:
@@ -188,7 +188,7 @@ def _clamped(
 
 
 def _by_metrics(
-    spec: HpaSpec, state: HpaState, readings: Sequence[Reading], target: Scaled, now_ns: int, release: Release
+    spec: HpaSpec, state: HpaState, readings: Sequence[MetricReading], target: Scaled, now_ns: int, release: Release
 ) -> tuple[Scale | None, HpaState]:
     proposals = [
         propose(metric, reading, target, spec.behavior) for metric, reading in zip(spec.metrics, readings, strict=True)
@@ -334,3 +334,7 @@ def _beaten(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> 
             why = "the metric that asks for most replicas wins"
             beaten.append(Alternative(str(metric), why, float(proposal.replicas)))
     return tuple(beaten)
+
+
+Reading = MetricReading
+"""Its former name, for callers from outside."""

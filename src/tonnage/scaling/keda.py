@@ -19,7 +19,7 @@ from tonnage.metrics.promql import Vector
 from tonnage.scaling.behavior import Select
 from tonnage.scaling.formula import FormulaError
 from tonnage.scaling.hpa import HpaSpec, Metric
-from tonnage.scaling.replicas import Reading, TargetKind
+from tonnage.scaling.replicas import MetricReading, TargetKind
 from tonnage.scaling.scaled_object import (
     COOLDOWN_NS,
     DEFAULT_HPA_MIN_REPLICAS,
@@ -81,7 +81,7 @@ class KedaState:
     failures: tuple[int, ...] = ()
     ready: bool = True
     reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
-    cached: tuple[Reading | None, ...] = ()
+    cached: tuple[MetricReading | None, ...] = ()
 
 
 def generated_hpa(spec: KedaSpec) -> HpaSpec | None:
@@ -167,7 +167,7 @@ def serve(
     *,
     current_replicas: int,
     ready_replicas: int,
-) -> tuple[tuple[Reading, ...], KedaState]:
+) -> tuple[tuple[MetricReading, ...], KedaState]:
     """What the metrics server answers to the HPA for each of its metrics, fallback included.
 
     ``values`` has one entry per trigger; of triggers with cached metrics what the last poll found counts. The answers
@@ -189,7 +189,7 @@ def serve(
 class _Answer:
     """What one trigger gives after its fallback; ``fallback``: the value is a pretended one."""
 
-    reading: Reading
+    reading: MetricReading
     fallback: bool = False
 
 
@@ -200,29 +200,29 @@ def _answers(
     for index, (trigger, observed) in enumerate(zip(spec.triggers, values, strict=True)):
         fallback = spec.valid_fallback
         if not trigger.external:
-            found.append(_Answer(Reading()))
+            found.append(_Answer(MetricReading()))
         elif not observed.error:
-            found.append(_Answer(Reading(milli=thousandths(observed.value or 0.0))))
+            found.append(_Answer(MetricReading(milli=thousandths(observed.value or 0.0))))
         elif fallback is None or not _falls_back(spec, state, index):
-            found.append(_Answer(Reading(error=observed.error)))
+            found.append(_Answer(MetricReading(error=observed.error)))
         elif fallback.behavior is FallbackBehavior.SCALING_MODIFIERS:
-            found.append(_Answer(Reading(milli=-1000)))  # nil to the formula
+            found.append(_Answer(MetricReading(milli=-1000)))  # nil to the formula
         else:
             pretended = _pretended(spec, trigger, fallback.held(current), ready)
             found.append(_Answer(pretended, not pretended.error))
     return found
 
 
-def _composite(spec: KedaSpec, state: KedaState, answers: Sequence[_Answer]) -> Reading:
+def _composite(spec: KedaSpec, state: KedaState, answers: Sequence[_Answer]) -> MetricReading:
     """What the formula makes of the external triggers; a pretended value of a fallback stands for all of it."""
     if spec.modifiers is None:
-        return Reading()
+        return MetricReading()
     pretended = next((answer.reading for answer in answers if answer.fallback), None)
     if pretended is not None:
         return pretended
     failed = next((answer.reading for answer in answers if answer.reading.error), None)
     if failed is not None:
-        return Reading(error=f"metric:{COMPOSITE} encountered error: {failed.error}")
+        return MetricReading(error=f"metric:{COMPOSITE} encountered error: {failed.error}")
     by_name: dict[str, float | None] = {}
     for index, (trigger, answer) in enumerate(zip(spec.triggers, answers, strict=True)):
         if trigger.external and answer.reading.milli is not None:
@@ -231,14 +231,14 @@ def _composite(spec: KedaSpec, state: KedaState, answers: Sequence[_Answer]) -> 
     try:
         made = spec.modifiers.formula.evaluate(by_name)
     except FormulaError as error:
-        return Reading(error=f"error applying custom scalingModifiers.Formula: {error}")
+        return MetricReading(error=f"error applying custom scalingModifiers.Formula: {error}")
     if made is None:
         if spec.fallback is None:
-            return Reading(error="the formula comes to nil and there is no fallback")
+            return MetricReading(error="the formula comes to nil and there is no fallback")
         made = spec.fallback.replicas * spec.modifiers.target
     if not math.isfinite(made):
-        return Reading(error=f"the formula comes to {made}")
-    return Reading(milli=int(made * 1000))
+        return MetricReading(error=f"the formula comes to {made}")
+    return MetricReading(milli=int(made * 1000))
 
 
 def _nil_in_formula(spec: KedaSpec, state: KedaState, index: int) -> bool:
@@ -309,7 +309,7 @@ def _active(
     if not any(trigger.external for trigger in spec.triggers):
         return [] if failing else [trigger.type for trigger in spec.triggers]
     if spec.modifiers is not None:
-        composite = Reading(error="a trigger fails") if failing else _composite(spec, state, answers)
+        composite = MetricReading(error="a trigger fails") if failing else _composite(spec, state, answers)
         above = composite.milli is not None and composite.milli / 1000 > spec.modifiers.activation_target
         return [COMPOSITE] if above else []
     active = []
@@ -320,7 +320,7 @@ def _active(
     return active
 
 
-def _cached(spec: KedaSpec, answers: Sequence[_Answer]) -> tuple[Reading | None, ...]:
+def _cached(spec: KedaSpec, answers: Sequence[_Answer]) -> tuple[MetricReading | None, ...]:
     """What triggers with useCachedMetrics have for the HPA until the next poll; () when there is none."""
     if not any(trigger.use_cached_metrics for trigger in spec.triggers):
         return ()
@@ -372,7 +372,7 @@ def _falls_back(spec: KedaSpec, state: KedaState, index: int) -> bool:
     return spec.valid_fallback is not None and failures > spec.valid_fallback.failure_threshold
 
 
-def _pretended(spec: KedaSpec, trigger: Trigger, replicas: int, ready: int) -> Reading:
+def _pretended(spec: KedaSpec, trigger: Trigger, replicas: int, ready: int) -> MetricReading:
     """The made-up metric of a fallback: target × replicas, per ready pod when the target is a Value."""
     target, kind = trigger.threshold, trigger.target_kind
     if spec.modifiers is not None:
@@ -380,9 +380,9 @@ def _pretended(spec: KedaSpec, trigger: Trigger, replicas: int, ready: int) -> R
     share = float(replicas)
     if kind is TargetKind.VALUE:
         if ready == 0:
-            return Reading(error="fallback of a Value target needs a ready pod")
+            return MetricReading(error="fallback of a Value target needs a ready pod")
         share /= ready
-    return Reading(milli=int(target * 1000 * share))
+    return MetricReading(milli=int(target * 1000 * share))
 
 
 def _told(state: KedaState, verdict: str, **evidence: Scalar) -> KedaState:

@@ -16,7 +16,7 @@ from tonnage.objects import keda as keda_objects
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
 from tonnage.scaling import cron
-from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, Policy, PolicyKind, Rules, Select
+from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, PolicyKind, Rules, ScalingPolicy, Select
 from tonnage.scaling.formula import FormulaError, compile_formula
 from tonnage.scaling.hpa import DEFAULT_CPU_UTILIZATION, DEFAULT_MIN_REPLICAS, HpaSpec, Metric
 from tonnage.scaling.replicas import TOLERANCE, TargetKind, Tolerance
@@ -48,6 +48,11 @@ def hpa_spec(source: autoscaling.HorizontalPodAutoscaler) -> HpaSpec:
         min_replicas=DEFAULT_MIN_REPLICAS if spec.min_replicas is None else spec.min_replicas,
         behavior=behavior(spec.behavior),
     )
+
+
+def made_by_keda(source: autoscaling.HorizontalPodAutoscaler) -> bool:
+    """Whether the HPA is one that KEDA made for a ScaledObject, exported with the rest: KEDA makes it again."""
+    return any(owner.kind == "ScaledObject" for owner in source.metadata.owner_references)
 
 
 def behavior(written: autoscaling.HPABehavior | None) -> Behavior:
@@ -191,7 +196,8 @@ def _rules(written: autoscaling.HPAScalingRules | None, default: Rules) -> Rules
         return default
     window_s = written.stabilization_window_seconds
     policies = tuple(
-        Policy(PolicyKind(policy.type), policy.value, policy.period_seconds * NS_PER_S) for policy in written.policies
+        ScalingPolicy(PolicyKind(policy.type), policy.value, policy.period_seconds * NS_PER_S)
+        for policy in written.policies
     )
     return Rules(
         default.window_ns if window_s is None else window_s * NS_PER_S,

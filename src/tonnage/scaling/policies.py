@@ -8,16 +8,17 @@ from typing import Any, TypeAlias
 from tonnage.decisions import Scale
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scaling import slo
-from tonnage.scaling.target import Reading, Target
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
 
 ReplicaPolicy: TypeAlias = Callable[
-    [Snapshot, Sequence[Target], Mapping[str, Reading], Mapping[str, Any], Seats],
+    [Snapshot, Sequence[Target], Mapping[str, TrafficReading], Mapping[str, Any], Seats],
     tuple[list[Scale], dict[str, Any]],
 ]
 """A snapshot, the targets of the policy's workloads, what was measured of each and what the policy remembers of each
 (both by workload, empty at first), and what the scheduler would do → Scale decisions for all of them together, and what
-is to be remembered. What is remembered is the policy's own; nobody else looks at it. A reading of None is "no data"."""
+is to be remembered. What is remembered is the policy's own; nobody else looks at more of it than ``reason``, the Reason
+of the last tick, where it has one. A reading of None is "no data"."""
 
 POLICIES: dict[str, ReplicaPolicy] = {
     "slo": slo.decide,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tonnage.scaling.bounds import Bounds
+from tonnage.scaling.bounds import Interval
 from tonnage.scaling.replicas import TargetKind, Tolerance
 
 
@@ -22,7 +22,7 @@ class Reach:
 
 
 def reach(
-    values: Bounds,
+    values: Interval,
     target_kind: TargetKind,
     target: float,
     *,

@@ -16,7 +16,7 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RemovalCandidate:
     """What counts of one pod. Times are seconds since the epoch; ``ready_since`` is None for a pod that is not ready.
 
     ``restarts`` is the most restarts of a container, ``sidecar_restarts`` of a restartable init container.
@@ -32,7 +32,9 @@ class Standing:
     sidecar_restarts: int = 0
 
 
-def removal_order(pods: Iterable[Standing], neighbours: Mapping[str, int], now: float) -> list[Standing]:
+def removal_order(
+    pods: Iterable[RemovalCandidate], neighbours: Mapping[str, int], now: float
+) -> list[RemovalCandidate]:
     """The pods in the order in which Kubernetes deletes them.
 
     Without a node first, then the earlier phase, not ready, the lower deletion cost, more of the same workload on the
@@ -40,7 +42,7 @@ def removal_order(pods: Iterable[Standing], neighbours: Mapping[str, int], now: 
     by powers of two of their age, and the uid decides within one power.
     """
 
-    def compare(a: Standing, b: Standing) -> int:
+    def compare(a: RemovalCandidate, b: RemovalCandidate) -> int:
         rank_a, rank_b = _rank(a, neighbours), _rank(b, neighbours)
         if rank_a != rank_b:
             return -1 if rank_a < rank_b else 1
@@ -56,7 +58,7 @@ def removal_order(pods: Iterable[Standing], neighbours: Mapping[str, int], now: 
     return sorted(pods, key=cmp_to_key(compare))
 
 
-def _rank(pod: Standing, neighbours: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
+def _rank(pod: RemovalCandidate, neighbours: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
     return (
         bool(pod.node),
         _PHASES.get(pod.phase, 0),
@@ -66,7 +68,7 @@ def _rank(pod: Standing, neighbours: Mapping[str, int]) -> tuple[bool, int, bool
     )
 
 
-def _younger_first(a: Standing, b: Standing, age_a: float, age_b: float) -> int:
+def _younger_first(a: RemovalCandidate, b: RemovalCandidate, age_a: float, age_b: float) -> int:
     power_a, power_b = _power(age_a), _power(age_b)
     if power_a != power_b:
         return -1 if power_a < power_b else 1

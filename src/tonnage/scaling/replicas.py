@@ -59,7 +59,7 @@ class PodReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricReading:
     """The value of one metric, or why there is none.
 
     Object and External metrics give ``milli`` (External: the sum over series); per-pod metrics give
@@ -71,7 +71,7 @@ class Reading:
     error: str = ""
 
     @classmethod
-    def of(cls, value: float) -> Reading:
+    def of(cls, value: float) -> MetricReading:
         """An Object or External metric's value in its own unit."""
         return cls(milli=to_milli(value))
 

@@ -61,7 +61,7 @@ class JobScaling:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class TriggerQueue:
     """What one trigger gives: how much waits, how much of it one Job is for, and whether the trigger is active."""
 
     length: float
@@ -82,7 +82,7 @@ class Asked:
     most: int
 
 
-def asked(scaling: JobScaling, queues: Sequence[Queue]) -> Asked:
+def asked(scaling: JobScaling, queues: Sequence[TriggerQueue]) -> Asked:
     """What the triggers ask for together. A minimum above 0 keeps the ScaledJob active."""
     chosen = _chosen(scaling.calculation, [queue for queue in queues if queue.active])
     length = sum(queue.length for queue in chosen)
@@ -93,11 +93,11 @@ def asked(scaling: JobScaling, queues: Sequence[Queue]) -> Asked:
     return Asked(bool(chosen) or scaling.lowest > 0, math.ceil(length), most)
 
 
-def _chosen(calculation: Calculation, active: Sequence[Queue]) -> list[Queue]:
+def _chosen(calculation: Calculation, active: Sequence[TriggerQueue]) -> list[TriggerQueue]:
     """Queues that count. An empty one is never the longest, and as the shortest it gives way to the next."""
     if calculation in (Calculation.AVG, Calculation.SUM):
         return list(active)
-    found: list[Queue] = []
+    found: list[TriggerQueue] = []
     length = 0.0
     for queue in active:
         longer = queue.length > length
@@ -142,3 +142,7 @@ def is_pending(scaling: JobScaling, phases: Sequence[str], conditions: Sequence[
         wanted = set(scaling.pending_conditions)
         return not any(wanted <= set(has) for has in conditions)
     return not any(phase in ("Running", "Succeeded") for phase in phases)
+
+
+Queue = TriggerQueue
+"""Its former name, for callers from outside."""

@@ -27,7 +27,7 @@ small numbers of replicas are allowed for, and what was ordered too much is give
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import floor, sqrt
 from typing import TypeAlias, TypeVar
 
@@ -36,11 +36,11 @@ from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.scaling import waiting
 from tonnage.scaling.demand import LONG_NS, MEMORY_NS, SHORT_NS, Forecast, forecast
 from tonnage.scaling.free_room import FreeRoom
-from tonnage.scaling.target import Reading, Target
+from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
 from tonnage.units import NS_PER_S
 
-__all__ = ["Memory", "Reading", "Target", "at_reuse", "decide", "forecast"]
+__all__ = ["Memory", "Target", "TrafficReading", "at_reuse", "decide", "forecast"]
 
 Counts: TypeAlias = tuple[tuple[int, float], ...]
 Needs: TypeAlias = tuple[tuple[int, int], ...]
@@ -57,16 +57,22 @@ BURSTS = 1.5
 BURST_S = 60.0
 """How long more than the mean must arrive to be felt: a replica's capacity allows for shorter bursts."""
 
+NO_DATA = Reason("held: no data of what arrives or is in flight")
+TOO_SHORT = Reason("held: too little is known of what arrives")
+"""Why a tick without a count of replicas changes nothing."""
+
 REUSE_STEP = 0.05
 """Shares of prompts found in caches are rounded down to multiples of this; all of a prompt is never counted on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas needed)."""
+    """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas needed).
+    ``reason`` explains the last tick, whatever came of it."""
 
     counts: Counts = ()
     needs: Needs = ()
+    reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class Need:
 def decide(
     snapshot: Snapshot,
     targets: Sequence[Target],
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, TrafficReading],
     memory: Mapping[str, Memory],
     seats: Seats,
 ) -> tuple[list[Scale], dict[str, Memory]]:
@@ -100,16 +106,17 @@ def decide(
     for target in targets:
         workload = snapshot.workloads.get(target.workload)
         reading = readings.get(target.workload)
-        if workload is None or reading is None or reading.received is None or reading.in_flight is None:
-            continue
         before = remembered.get(target.workload, Memory())
+        if workload is None or reading is None or reading.received is None or reading.in_flight is None:
+            remembered[target.workload] = replace(before, reason=NO_DATA)
+            continue
         kept = _since(before.counts, now - (MEMORY_NS if target.far else 2 * LONG_NS))
         if kept and reading.received < kept[-1][1]:
             kept = ()  # the counter began again: the gateway restarted
         counts = (*kept, (now, reading.received))
         need = _need(target, workload, counts, reading, _horizon(target, reading))
         if need is None:
-            remembered[target.workload] = replace(before, counts=counts)
+            remembered[target.workload] = replace(before, counts=counts, reason=TOO_SHORT)
             continue
         needs[target.workload] = need
         hold_ns = max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
@@ -126,9 +133,13 @@ def decide(
             workload = snapshot.workloads[target.workload]
             history = remembered[target.workload].needs
             extra = None if target.workload in for_others.gives_up else warm.get(target.workload, 0)
-            decision = _decide_one(snapshot, target, workload, measured, history, extra)
-            if decision is not None:
-                decisions.append(decision)
+            replicas, reason = _decide_one(snapshot, target, workload, measured, history, extra)
+            remembered[target.workload] = replace(remembered[target.workload], reason=reason)
+            if replicas != workload.replicas:
+                going = max(0, workload.replicas - replicas)
+                remove = first_to_go(snapshot, workload, going) if going else ()
+                ref = Ref(workload.kind, workload.name, workload.namespace, workload.uid)
+                decisions.append(Scale(ref, workload.replicas, replicas, reason, remove))
     return decisions, remembered
 
 
@@ -145,7 +156,7 @@ def _recently(snapshot: Snapshot, history: Needs) -> int:
     return max(replicas for t, replicas in history if t > snapshot.now_ns - 2 * SHORT_NS)
 
 
-def at_reuse(target: Target, reading: Reading | None) -> Target:
+def at_reuse(target: Target, reading: TrafficReading | None) -> Target:
     """The target with what a replica sustains at the share of prompts that caches were seen to hold, if it is known."""
     if target.sized is None or reading is None or not reading.asked or reading.found is None:
         return target
@@ -160,9 +171,9 @@ def at_reuse(target: Target, reading: Reading | None) -> Target:
 
 def _decide_one(
     snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
-) -> Scale | None:
-    """``extra``: replicas for which nodes of the fixed fleet have free GPUs; None while others wait who would fit where
-    replicas are idle."""
+) -> tuple[int, Reason]:
+    """The replicas, be they as many as there are, and why. ``extra``: replicas for which nodes of the fixed fleet have
+    free GPUs; None while others wait who would fit where replicas are idle."""
     current = workload.replicas
     held = max(replicas for _, replicas in history)
     recently = _recently(snapshot, history)
@@ -183,8 +194,7 @@ def _decide_one(
         verdict = "no longer needed"
     replicas = max(target.minimum, min(target.maximum, replicas))
     if replicas == current:
-        return None
-    remove = first_to_go(snapshot, workload, current - replicas) if replicas < current else ()
+        verdict = _why_held(target, need.replicas, held, current, settled=settled)
     serves = f"{current} replicas serve {current * target.capacity:.3g} requests/s within the SLO"
     window = f"the highest need of the last {target.hold_ns // NS_PER_S} s is {held}"
     alternatives = (
@@ -200,18 +210,28 @@ def _decide_one(
         ("minimum", target.minimum),
         ("maximum", target.maximum),
     )
-    ref = Ref(workload.kind, workload.name, workload.namespace, workload.uid)
-    return Scale(ref, current, replicas, Reason(verdict, evidence, alternatives), remove)
+    return replicas, Reason(verdict, evidence, alternatives)
 
 
-def _horizon(target: Target, reading: Reading) -> int:
+def _why_held(target: Target, needed: int, held: int, current: int, *, settled: bool) -> str:
+    """Why there are to be no more and no fewer replicas than there are."""
+    if needed >= current:
+        return "held: no more is allowed" if current >= target.maximum else "held: what is there is needed"
+    if current <= target.minimum:
+        return "held: fewer are not allowed"
+    if held >= current:
+        return "held: it was needed a short time ago"
+    return "held: a replica on the fixed fleet costs nothing" if settled else "held: not all replicas serve yet"
+
+
+def _horizon(target: Target, reading: TrafficReading) -> int:
     """The cold start of the next replica in ns: measured, and no less than that of a node where it needs one."""
     recent = sorted(reading.cold_starts_ns[-8:])
     measured = recent[-(-len(recent) * 3 // 4) - 1] if recent else target.prior_cold_start_ns
     return max(measured, target.new_node_ns)
 
 
-def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Reading, horizon: int) -> Need | None:
+def _need(target: Target, workload: WorkloadView, counts: Counts, reading: TrafficReading, horizon: int) -> Need | None:
     assert reading.in_flight is not None
     demand = forecast(counts, horizon, target.z, far=target.far)
     if demand is None:
@@ -317,3 +337,7 @@ def first_to_go(snapshot: Snapshot, workload: WorkloadView, count: int) -> tuple
 
     chosen = sorted(workload.pods, key=order)[:count]
     return tuple(Ref("Pod", pod.name, pod.namespace) for pod in chosen)
+
+
+Reading = TrafficReading
+"""Its former name, for callers from outside."""

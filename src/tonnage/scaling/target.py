@@ -70,7 +70,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TrafficReading:
     """What was measured now: all requests received, requests in flight, recent cold starts. None is no data.
 
     ``asked``: prompt tokens that engines lately looked for in their caches; ``found``: those that were there.

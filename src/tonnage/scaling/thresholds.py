@@ -31,7 +31,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WorkloadUse:
     """One workload: its GPU utilisation in percent (None: no data), its replicas and their bounds."""
 
     target: Ref
@@ -67,7 +67,7 @@ def profile(name: str) -> Profile:
 
 
 def two_sided(
-    rule: Profile, load: Load, *, last_change_ns: int | None, now_ns: int, step: int = 1
+    rule: Profile, load: WorkloadUse, *, last_change_ns: int | None, now_ns: int, step: int = 1
 ) -> tuple[Scale | None, Reason]:
     """One step up or down, or none, and why. ``last_change_ns`` is when the count last changed."""
     used = load.utilization
@@ -95,7 +95,7 @@ def two_sided(
     return Scale(load.target, load.replicas, wanted, reason), reason
 
 
-def decide(loads: Sequence[Load], *, pool_free_gpus: int) -> tuple[Scale, ...]:
+def decide(loads: Sequence[WorkloadUse], *, pool_free_gpus: int) -> tuple[Scale, ...]:
     """The decision table over models that share an elastic pool, ordered by workload.
 
     A model above the upper threshold gets one more replica while the pool has room for it, most loaded

@@ -17,7 +17,7 @@ from tonnage.objects.base import KubeObject
 from tonnage.objects.keda import ScaledObject
 from tonnage.objects.load import where
 from tonnage.scaling import keda
-from tonnage.scaling.bounds import Bounds, additive, bounds, is_scalar, resolve, several_series
+from tonnage.scaling.bounds import Interval, additive, bounds, is_scalar, resolve, several_series
 from tonnage.scaling.manifests import behavior, ref, trigger
 from tonnage.scaling.reach import Reach, reach
 from tonnage.scaling.replicas import TargetKind, Tolerance
@@ -193,7 +193,7 @@ def _of_reach(subject: Subject) -> list[Finding]:
     return [_limited(subject, values, found, evidence)]
 
 
-def _limited(subject: Subject, values: Bounds, found: Reach, evidence: list[tuple[str, Scalar]]) -> Finding:
+def _limited(subject: Subject, values: Interval, found: Reach, evidence: list[tuple[str, Scalar]]) -> Finding:
     """The trigger stops short of maxReplicaCount."""
     made, low = subject.trigger, subject.min_replicas
     fallback = subject.owner.spec.fallback
@@ -232,7 +232,7 @@ def _range(subject: Subject) -> str:
     return f" ({metric.name}: {metric.minimum:g} to {metric.maximum:g} {metric.unit}".rstrip() + ")"
 
 
-def _divided(subject: Subject, values: Bounds) -> list[Finding]:
+def _divided(subject: Subject, values: Interval) -> list[Finding]:
     """A latency or an average divided among the pods: more pods do not bring the value down to a target."""
     root, made = subject.query.root, subject.trigger
     known = any(resolve(selector.name) is not None for selector in subject.query.selectors())

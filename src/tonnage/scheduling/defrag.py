@@ -40,7 +40,7 @@ TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DefragLimits:
     """``moves``: at most this many pods (KAI-Scheduler's consolidation has 16). ``cooldown_ns``: a pod that started
     less than that ago stays. ``steps``: of the search for fewer moves, after which the best plan so far is taken.
     ``nodes``: this many are thought of as a place for one pod, those first that need the fewest moves by resources
@@ -55,7 +55,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PodMove:
     """One pod from one node to another, by rows."""
 
     pod: int
@@ -71,13 +71,13 @@ class DefragPlan:
     prices of the nodes are known."""
 
     unit: Unit
-    moves: tuple[Move, ...]
+    moves: tuple[PodMove, ...]
     places: Places
     lost_s: float
     micro_usd: int
 
     @property
-    def first(self) -> tuple[Move, ...]:
+    def first(self) -> tuple[PodMove, ...]:
         """The moves that need no other to be made before."""
         left: set[int] = set()
         done = []
@@ -97,7 +97,7 @@ class NoDefrag:
 
 
 def movable(
-    snapshot: Snapshot, bound: BoundPods, limits: Limits, absent: Set[int], *, anyway: bool = False
+    snapshot: Snapshot, bound: BoundPods, limits: DefragLimits, absent: Set[int], *, anyway: bool = False
 ) -> Candidates:
     """The pods that may be moved: they are there, old enough and evictable within budgets, their node is not marked
     do-not-disrupt, and a controller recreates them, for a scheduler of ``limits``. A gang moves whole. ``absent``,
@@ -123,7 +123,9 @@ def movable(
     return found
 
 
-def plan(snapshot: Snapshot, unit: Unit, trial: Trial, limits: Limits, candidates: Candidates) -> DefragPlan | NoDefrag:
+def plan(
+    snapshot: Snapshot, unit: Unit, trial: Trial, limits: DefragLimits, candidates: Candidates
+) -> DefragPlan | NoDefrag:
     """The moves of ``candidates`` (see :func:`movable`) that let the unit stand. Changes nothing. To be called where
     the unit does not fit as it is."""
     count = pods_needed(snapshot, unit.gang, unit.rows) if unit.gang else 1
@@ -150,7 +152,7 @@ def _enough_in_all(fleet: Fleet, unit: Unit, count: int) -> bool:
     return bool((fleet.free.clip(0).sum(axis=0) >= least).all())
 
 
-def _cost(snapshot: Snapshot, moves: Sequence[Move]) -> tuple[float, int]:
+def _cost(snapshot: Snapshot, moves: Sequence[PodMove]) -> tuple[float, int]:
     """(device-seconds of work lost, what they cost in micro-dollars)."""
     fleet, micro_usd = snapshot.fleet, 0.0
     for move in moves:
@@ -165,13 +167,15 @@ class _OutOfSteps(Exception):
     """The search has taken as long as it may."""
 
 
-Found = tuple[list[Move], Places]
+Found = tuple[list[PodMove], Places]
 
 
 class _Search:
     """One search. Pods that were put somewhere in it stay there."""
 
-    def __init__(self, snapshot: Snapshot, unit: Unit, trial: Trial, limits: Limits, candidates: Candidates) -> None:
+    def __init__(
+        self, snapshot: Snapshot, unit: Unit, trial: Trial, limits: DefragLimits, candidates: Candidates
+    ) -> None:
         self._fleet = snapshot.fleet
         self._unit = unit
         self._trial = trial
@@ -336,9 +340,9 @@ class _Search:
     def _ordered(self) -> Found | None:
         """The moves so that each target is free when its turn comes; None where they wait for each other."""
         fleet = self._fleet
-        moves = [Move(row, self._origin[row], node) for row, node in self._put if row in self._origin]
+        moves = [PodMove(row, self._origin[row], node) for row, node in self._put if row in self._origin]
         places = tuple((row, node) for row, node in self._put if row not in self._origin)
-        done: list[Move] = []
+        done: list[PodMove] = []
         with fleet.what_if():
             for row, _ in self._put:
                 fleet.unbind(row)
@@ -356,7 +360,7 @@ class _Search:
                 self._trial.seat(row, node)
         return done, places
 
-    def _moves(self, move: Move) -> bool:
+    def _moves(self, move: PodMove) -> bool:
         """Make the move if it is possible now."""
         fleet = self._fleet
         fleet.unbind(move.pod)

@@ -18,7 +18,7 @@ from tonnage.objects.selectors import unreadable
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache, keys_of
-from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag, movable
+from tonnage.scheduling.defrag import DefragLimits, DefragPlan, NoDefrag, movable
 from tonnage.scheduling.defrag import plan as defrag_plan
 from tonnage.scheduling.looks import OTHERS, allocations, look
 from tonnage.scheduling.order import in_turn, units_of
@@ -54,7 +54,7 @@ class Settings:
     strict: bool = False
     preemption: bool = True
     respect_budgets: bool = True
-    defrag: Limits | None = None
+    defrag: DefragLimits | None = None
     look_again: bool = True
 
     @property
@@ -145,7 +145,7 @@ def feasible(fleet: Fleet, row: int, cache: Cache | None = None) -> list[int]:
 
 
 def defragment(
-    snapshot: Snapshot, key: str, limits: Limits | None = None, policy: str = DEFAULTS.policy
+    snapshot: Snapshot, key: str, limits: DefragLimits | None = None, policy: str = DEFAULTS.policy
 ) -> DefragPlan | NoDefrag:
     """The moves that make room for a pending pod (namespace/name) or for the pending pods of a gang (its key, or the
     name of one of them). Other pods that wait are not thought of.
@@ -164,7 +164,7 @@ def defragment(
     with fleet.what_if():
         if trial.place(unit) is not None:
             return NoDefrag(f"{unit.about} fits without moves")
-    limits = limits or Limits()
+    limits = limits or DefragLimits()
     return defrag_plan(snapshot, unit, trial, limits, movable(snapshot, cache.bound, limits, frozenset(fleet.pending)))
 
 

@@ -22,7 +22,7 @@ from itertools import groupby
 
 from tonnage.decisions import Alternative, Evict, Reason, Ref
 from tonnage.fleet.snapshot import PodLife, Snapshot
-from tonnage.scheduling.defrag import Limits, NoDefrag, movable, plan
+from tonnage.scheduling.defrag import DefragLimits, NoDefrag, movable, plan
 from tonnage.scheduling.gangs.tree import pods_needed
 from tonnage.scheduling.make_room import PreemptionPlan, make_room
 from tonnage.scheduling.order import Places, Unit, nominations, units_of
@@ -48,7 +48,7 @@ class Preemptor:
         *,
         preemption: bool,
         respect_budgets: bool,
-        defrag: Limits | None = None,
+        defrag: DefragLimits | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._fleet = snapshot.fleet
@@ -277,7 +277,7 @@ class Preemptor:
 
     def _move(self, unit: Unit, candidates: Candidates) -> Places | None:
         """Where it can go when others have moved; those leave now whose new place is free, and all of their gangs."""
-        found = plan(self._snapshot, unit, self._trial, self._limits or Limits(), candidates)
+        found = plan(self._snapshot, unit, self._trial, self._limits or DefragLimits(), candidates)
         if isinstance(found, NoDefrag):
             return None
         self._moved |= {move.pod: move.target for move in found.moves}

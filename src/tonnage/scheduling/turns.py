@@ -16,7 +16,7 @@ from tonnage.fleet.asks import worth
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.defrag import Limits
+from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.exchange import Exchange, Seat
 from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
 from tonnage.scheduling.order import Priorities, Unit
@@ -48,7 +48,7 @@ class How:
     receipts: bool = True
     preemption: bool = True
     respect_budgets: bool = True
-    defrag: Limits | None = None
+    defrag: DefragLimits | None = None
     exchange: bool = False
     least: Seated = ()
 

@@ -14,7 +14,7 @@ import msgspec
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError, Where
 from tonnage.facts import gpus
-from tonnage.machines.own_nodes import PRODUCT
+from tonnage.facts.labels import GPU_PRODUCT, HOSTNAME
 from tonnage.objects import core, eksctl, karpenter, load
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import Manifest
@@ -32,7 +32,7 @@ _SOME_NODES = (
     "kv-cache-below-max-model-len",
 )
 """Rules that warn where pods would fail on some of the nodes on which they may land."""
-_HOSTNAME, _GPU_NAME = "kubernetes.io/hostname", "karpenter.k8s.aws/instance-gpu-name"
+_HOSTNAME, _GPU_NAME = HOSTNAME, "karpenter.k8s.aws/instance-gpu-name"
 
 
 def with_nodes(manifest: Manifest) -> Manifest:
@@ -45,14 +45,14 @@ def with_nodes(manifest: Manifest) -> Manifest:
     asked: dict[str, list[str]] = {}
     for key, values in _labels(manifest.objects):
         asked.setdefault(key, []).extend(values)
-    products = dict.fromkeys(asked.pop(PRODUCT, ()))
+    products = dict.fromkeys(asked.pop(GPU_PRODUCT, ()))
     exists = [{"key": key, "operator": "Exists"} for key in asked]
     made = [_pool(one, one.name, exists) for one in pools]
     for product in products:
         name = _karpenter_name(product)
         if name:
             of_gpu = {"key": _GPU_NAME, "operator": "In", "values": [name]}
-            made.append(_pool(pools[-1], f"{NAME}-{name}", [*exists, of_gpu], {PRODUCT: product}))
+            made.append(_pool(pools[-1], f"{NAME}-{name}", [*exists, of_gpu], {GPU_PRODUCT: product}))
     return replace(manifest, objects=(*manifest.objects, node_class, *made))
 
 

@@ -124,10 +124,10 @@ def measured_traffic(scenario: Scenario, profiles: Mapping[str, TrafficProfile],
     return replace(scenario, spec=spec_of_all, traffic=tuple(read), duration_ns=duration_ns)
 
 
-def backtest(scenario: Scenario, policy: str, held: MeasuredSide, options: run.Options | None = None) -> Backtest:
+def backtest(scenario: Scenario, policy: str, held: MeasuredSide, options: run.RunOptions | None = None) -> Backtest:
     """Run the policy and read both worlds. Raises InputError as :func:`tonnage.simulation.run.set_up` does, and where
     the readings give no answer."""
-    options = options or run.Options()
+    options = options or run.RunOptions()
     span_ns = held.end_ns - held.start_ns
     longest = max((led(p, held.lead_ns).span_ns - p.span_ns for p in held.profiles.values()), default=0)
     profiles = {name: led(profile, longest) for name, profile in held.profiles.items()}

@@ -20,7 +20,7 @@ from tonnage.inference.other_engines import replica_of
 from tonnage.machines import nodes, own_nodes
 from tonnage.machines.blocked import by_object
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim, EngineSetup, Workload
+from tonnage.machines.objects import EngineSetup, SimulatedNodeClaim, Workload
 from tonnage.machines.physics import Physics, Pool
 from tonnage.machines.workload_for import workload_for
 from tonnage.metrics import alerts, scrape
@@ -33,7 +33,7 @@ from tonnage.provisioning import auto_mode, nodeclass
 from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cluster_autoscaler import flags
-from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.cut_findings import config_findings
 from tonnage.provisioning.eksctl_groups import node_groups
 from tonnage.provisioning.landing import landing_findings
@@ -71,7 +71,7 @@ class Configuration:
     """What never runs, by the objects alone."""
     groups: tuple[tuple[NodeGroup, nodeclass.NodeStorage], ...] = ()
     """Node groups of eksctl's ClusterConfigs, each with the storage of its nodes."""
-    autoscaler: Options = DEFAULTS
+    autoscaler: AutoscalingOptions = DEFAULTS
 
     def with_blockers(self, more: Sequence[Blocker], *, nodes: bool) -> Configuration:
         """With what else never runs. What was said about places by the NodePools alone is said no more where this says
@@ -272,7 +272,7 @@ def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: Simu
                 Reason("there from the start"),
                 labels=dict(group.labels),
             )
-            claim = Claim(launch, 0)
+            claim = SimulatedNodeClaim(launch, 0)
             node = nodes.start_node(cluster, claim)
             problems = nodes.cuts_of(cluster, node).problems
             if problems:
@@ -286,7 +286,7 @@ def _start_own(configuration: Configuration, cluster: SimulatedCluster) -> None:
     for one in configuration.manifest.of(core.Node):
         machine = own_nodes.machine_of(one)
         launch = own_nodes.launch_of(one, machine, configuration.catalogue.book)
-        node = nodes.start_node(cluster, Claim(launch, 0), machine)
+        node = nodes.start_node(cluster, SimulatedNodeClaim(launch, 0), machine)
         nodes.register_node(cluster, node)
         nodes.initialize_node(cluster, node)
         if not own_nodes.usable(one):

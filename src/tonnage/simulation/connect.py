@@ -54,7 +54,7 @@ def connect_traffic(
     policy: PolicySpec,
     configuration: Configuration,
     cluster: SimulatedCluster,
-    override: Path | None,
+    override: Path | Trace | None,
     seed: int,
     profiles: Mapping[str, TrafficProfile] = MappingProxyType({}),
 ) -> dict[str, Source]:
@@ -67,7 +67,7 @@ def connect_traffic(
     Deployment without an engine, or serves already, for pools that are not there, and for unreadable sources.
     """
     services = {f"{s.namespace or 'default'}/{s.name}": s for s in configuration.manifest.of(core.Service)}
-    trace = load_trace(override) if override else None
+    trace = load_trace(override) if isinstance(override, Path) else override
     histograms = wants_histograms(s.name for q in configuration.queries() for s in q.selectors())
     sources: dict[str, Source] = {}
     for i, traffic in enumerate(scenario.traffic):

@@ -131,7 +131,7 @@ class _Head:
 
 
 def _set_up(text: str, file: Path, manifest: load.Manifest) -> run.SetUp:
-    return run.set_up(scenario.of_text(text, file), scenario.AS_WRITTEN, run.Options(manifest=manifest))
+    return run.set_up(scenario.of_text(text, file), scenario.AS_WRITTEN, run.RunOptions(manifest=manifest))
 
 
 def _workloads(objects: Sequence[KubeObject]) -> Iterator[tuple[str, str]]:

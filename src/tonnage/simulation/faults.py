@@ -12,7 +12,7 @@ from tonnage.machines.crashes import SIGNALLED, taken_along
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_faults import XidReported, container_ends
 from tonnage.machines.life import NodeLost, RebalanceRecommended, SpotNotice
-from tonnage.machines.objects import Node, Offering, Pod
+from tonnage.machines.objects import Offering, Pod, SimulatedNode
 from tonnage.simulation.fault_entries import (
     GPU_FAILURE,
     INTERRUPTION,
@@ -58,7 +58,7 @@ class Wave:
 
     def handle(self, cluster: SimulatedCluster) -> Later:
         spec, rng = self.spec, cluster.streams.python(f"faults/wave/{self.number}")
-        kinds: dict[tuple[str, str], list[Node]] = {}
+        kinds: dict[tuple[str, str], list[SimulatedNode]] = {}
         for node in _struck(cluster, spec):
             kinds.setdefault((node.instance_type, node.zone), []).append(node)
         if not kinds:
@@ -104,7 +104,7 @@ def lead_ns(spec: FaultSpec) -> int:
     return duration_ns(spec.lead or LEAD) if spec.rebalance else 0
 
 
-def _struck(cluster: SimulatedCluster, spec: FaultSpec) -> list[Node]:
+def _struck(cluster: SimulatedCluster, spec: FaultSpec) -> list[SimulatedNode]:
     """The nodes that a fault may hit, in order of name."""
     found = [n for n in cluster.nodes.values() if n.ended_ns is None and n.ready_ns is not None and not n.leaving]
     found = [n for n in found if spec.node_pool in ("", n.node_pool) and spec.zone in ("", n.zone)]

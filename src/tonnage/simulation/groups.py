@@ -10,11 +10,11 @@ import msgspec
 
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Ref
+from tonnage.facts.labels import EKS_NODE_GROUP, EKSCTL_NODE_GROUP
 from tonnage.machines import nodes
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim
+from tonnage.machines.objects import SimulatedNodeClaim
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue
-from tonnage.provisioning.eksctl_groups import EKS_GROUP_LABEL, NODE_GROUP_LABEL
 from tonnage.provisioning.group_pools import GroupPool, group_pools
 from tonnage.provisioning.labels import INSTANCE_TYPE
 from tonnage.provisioning.node_groups import NodeGroup
@@ -39,7 +39,7 @@ def start(groups: Described, catalogue: Catalogue, cluster: SimulatedCluster) ->
                 zone=zone,
                 price_micro_usd_per_hour=prices[zone],
             )
-            node = nodes.start_node(cluster, Claim(launch, 0))
+            node = nodes.start_node(cluster, SimulatedNodeClaim(launch, 0))
             nodes.register_node(cluster, node)
             nodes.initialize_node(cluster, node)
 
@@ -56,7 +56,7 @@ def adopted(nodes: Iterable[ExistingNode], groups: Described, catalogue: Catalog
     """The nodes, those of a group with its name, by the labels that EKS and eksctl give them."""
     names = {group.name for group, _ in groups}
     for node in nodes:
-        name = next((node.labels[key] for key in (EKS_GROUP_LABEL, NODE_GROUP_LABEL) if key in node.labels), "")
+        name = next((node.labels[key] for key in (EKS_NODE_GROUP, EKSCTL_NODE_GROUP) if key in node.labels), "")
         if node.node_pool or name not in names:
             yield node
             continue

@@ -17,7 +17,7 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
-from tonnage.health.outlook import MOST, Outlook, Workload, requested
+from tonnage.health.outlook import MOST, Outlook, WorkloadPods, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
 from tonnage.machines.claiming import devices, need
@@ -71,7 +71,7 @@ def prospects(made: Beginning, setting: Setting) -> Iterator[Blocker]:
     for ref, workload, gangs in _workloads(made):
         parts = _templates_of(ref, workload, templates)
         if parts and ref not in said and not (recut and any(map(_in_parts, workload))):
-            known = Workload(parts, tuple(workload), gangs)
+            known = WorkloadPods(parts, tuple(workload), gangs)
             for blocker in list(outlook.never(known)):
                 better = _by_volumes(made, outlook, known, blocker) or ports.of_daemons(blocker, setting) or blocker
                 yield msgspec.structs.replace(better, object=ref)
@@ -141,7 +141,7 @@ def _without_nodes(made: Beginning, setting: Setting) -> Iterator[Blocker]:
             )
 
 
-def _by_volumes(made: Beginning, outlook: Outlook, workload: Workload, blocker: Blocker) -> Blocker | None:
+def _by_volumes(made: Beginning, outlook: Outlook, workload: WorkloadPods, blocker: Blocker) -> Blocker | None:
     """The blocker of pods that have a place, but for where their volumes are; None of others."""
     first = next((pod for pod in workload.pods if pod.volumes.reach), None)
     if first is None:

@@ -15,14 +15,14 @@ from tonnage.control.replicas import Autoscalers, ReplicaPlanner
 from tonnage.control.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.machines.blocked import by_object
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Offering
 from tonnage.machines.scraping import Scraper
 from tonnage.machines.training.happened import Then
-from tonnage.objects import apps, autoscaling, core, load
+from tonnage.objects import apps, core, load
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.rng import Streams
@@ -62,7 +62,7 @@ Scaler = Callable[[Scenario, Configuration, SimulatedCluster, Sources], list[Loo
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunOptions:
     """How to run: ``trace`` replaces every service's profile, ``check`` verifies all invariants after every event,
     ``price_file`` overrides prices, ``observer`` is called after every event. ``manifest``: what the policy's folder
     has, where somebody has read it already. ``profiles``: traffic by the names of its Services, joined with ``+`` where
@@ -72,7 +72,7 @@ class Options:
     """
 
     seed: int = 0
-    trace: Path | None = None
+    trace: Path | Trace | None = None
     check: bool = False
     price_file: Path | None = None
     observer: Observer | None = None
@@ -88,7 +88,7 @@ class SetUp:
 
     scenario: Scenario
     policy: str
-    options: Options
+    options: RunOptions
     configuration: Configuration
     cluster: SimulatedCluster
     sources: Sources
@@ -151,7 +151,7 @@ class SetUp:
     def replica_loops(self) -> list[Loop]:
         """The loops that set replicas, as the policy says."""
         by = self.scenario.policy(self.policy).scaling
-        scaler = self.options.scaler or (_manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by))
+        scaler = self.options.scaler or scaler_of(by)
         return scaler(self.scenario, self.configuration, self.cluster, self.sources)
 
     @property
@@ -179,9 +179,9 @@ class SetUp:
         )
 
 
-def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> SetUp:
+def set_up(scenario: Scenario, policy: str, options: RunOptions | None = None) -> SetUp:
     """Read and admit everything. Raises InputError for anything wrong in the scenario, its manifests or its traffic."""
-    options = options or Options()
+    options = options or RunOptions()
     chosen = scenario.policy(policy)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
     region = scenario.spec.region
@@ -230,7 +230,7 @@ def set_up(scenario: Scenario, policy: str, options: Options | None = None) -> S
     return replace(made, configuration=configuration)
 
 
-def run(scenario: Scenario, policy: str, options: Options | None = None) -> Result:
+def run(scenario: Scenario, policy: str, options: RunOptions | None = None) -> Result:
     """Run one policy in the simulated world. Raises InputError as :func:`set_up` does."""
     made = set_up(scenario, policy, options)
     return made.result(play(made))
@@ -253,22 +253,28 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
     return [(name, o.zone, o.capacity_type) for name in catalogue.names for o in book.offerings(name)]
 
 
-def _manifest_loops(
+def scaler_of(by: str) -> Scaler:
+    """What makes the loops that set replicas: of the manifests' autoscalers, or of the policy of this name."""
+    return _manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by)
+
+
+def autoscalers(
     scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
-) -> list[Loop]:
-    """Replicas as the manifests say: every HPA, and KEDA."""
+) -> Autoscalers:
+    """Every HPA of the manifests, and KEDA."""
     admitted = configuration.admitted
     return Autoscalers(
-        [manifests.hpa_spec(h) for h in admitted.hpas if not _made_by_keda(h)],
+        [manifests.hpa_spec(h) for h in admitted.hpas if not manifests.made_by_keda(h)],
         configuration.scaled,
         admitted.ambiguous,
         epoch_ns=EPOCH_NS,
-    ).loops()
+    )
 
 
-def _made_by_keda(hpa: autoscaling.HorizontalPodAutoscaler) -> bool:
-    """Whether the HPA is one that KEDA made for a ScaledObject, exported with the rest: KEDA makes it again."""
-    return any(owner.kind == "ScaledObject" for owner in hpa.metadata.owner_references)
+def _manifest_loops(
+    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+) -> list[Loop]:
+    return autoscalers(scenario, configuration, cluster, sources).loops()
 
 
 def _policy_loops(
@@ -281,3 +287,7 @@ def _policy_loops(
 
 def _source_name(source: TrafficProfile | Trace) -> str:
     return source.source.name if isinstance(source, TrafficProfile) else str(source.source)
+
+
+Options = RunOptions
+"""Its former name, for callers from outside."""

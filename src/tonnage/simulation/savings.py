@@ -12,8 +12,7 @@ from tonnage.costs.commitments import Commitment, commit
 from tonnage.costs.strategies import STRATEGIES, Savings, SavingsSettings, SavingsStep, committed
 from tonnage.costs.usage import NodeUsage
 from tonnage.facts import prices, spot
-from tonnage.facts.labels import AWS_INSTANCE
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import AWS_INSTANCE, GPU, INSTANCE_TYPE
 from tonnage.machines.training.entries import CheckpointEntry, TrainingEntry
 from tonnage.objects import apps, autoscaling, core, karpenter, keda, load
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -30,14 +29,14 @@ CHECKPOINT_LOAD = "90s"
 """How long it takes to go on from a checkpoint, where the scenario has none."""
 CONSOLIDATE_AFTER = "30s"
 _PINS = (
-    "node.kubernetes.io/instance-type",
+    INSTANCE_TYPE,
     *(AWS_INSTANCE + name for name in ("family", "size", "category", "generation", "cpu", "memory", "gpu-count")),
 )
 """Labels by which a NodePool says which sizes its nodes have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SavingsCase:
     """A scenario under one policy with its manifests, as the strategies so far have left them."""
 
     scenario: Scenario
@@ -79,7 +78,7 @@ def on_scenario(
     policy: str,
     order: Sequence[str],
     settings: SavingsSettings,
-    options: run.Options | None = None,
+    options: run.RunOptions | None = None,
     on_demand_pools: Sequence[str] = (),
     done: Callable[[str], None] = lambda _: None,
 ) -> SavingsRuns:
@@ -88,13 +87,13 @@ def on_scenario(
     does, and ValueError for an order that cannot be."""
     if "commitments" in order[:-1] or len(set(order)) < len(order) or set(order) - set(STRATEGIES):
         raise ValueError(f"strategies {', '.join(order)}, expected some of {', '.join(STRATEGIES)}, commitments last")
-    options = options or run.Options()
+    options = options or run.RunOptions()
     manifest = load.read(scenario.files or [scenario.folder / scenario.policy(policy).manifests])
     if scenario.assumes:
         manifest = assumed.with_nodes(manifest)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
     catalogue = Catalogue.load(price_file, scenario.spec.region)
-    setting = Setting(scenario, policy, manifest, catalogue, settings, tuple(on_demand_pools))
+    setting = SavingsCase(scenario, policy, manifest, catalogue, settings, tuple(on_demand_pools))
 
     def play() -> Result:
         return run.run(setting.scenario, policy, replace(options, manifest=setting.manifest))
@@ -142,7 +141,7 @@ def usage_of(result: Result) -> Iterator[NodeUsage]:
 # ---- the strategies ----
 
 
-def right_sized(setting: Setting) -> tuple[Setting, str]:
+def right_sized(setting: SavingsCase) -> tuple[SavingsCase, str]:
     """NodePools may launch any size that has the same GPUs as those that they name, and the cheapest set is planned."""
 
     def widened(one: KubeObject) -> KubeObject:
@@ -169,7 +168,7 @@ def right_sized(setting: Setting) -> tuple[Setting, str]:
     return replace(setting, manifest=manifest, scenario=setting.with_spec(policies=policies)), "; ".join(said)
 
 
-def consolidated(setting: Setting) -> tuple[Setting, str]:
+def consolidated(setting: SavingsCase) -> tuple[SavingsCase, str]:
     """NodePools consolidate nodes that are empty or underutilized, soon."""
 
     def consolidating(one: KubeObject) -> KubeObject:
@@ -186,7 +185,7 @@ def consolidated(setting: Setting) -> tuple[Setting, str]:
     return replace(setting, manifest=manifest), said
 
 
-def scheduled(setting: Setting) -> tuple[Setting, str]:
+def scheduled(setting: SavingsCase) -> tuple[SavingsCase, str]:
     """Outside business hours no more replicas stay than traffic needs: one where a workload has traffic, else none."""
     scaled = {one.spec.scale_target_ref.name for one in setting.manifest.of(keda.ScaledObject)}
     scaled |= {one.spec.scale_target_ref.name for one in setting.manifest.of(autoscaling.HorizontalPodAutoscaler)}
@@ -224,7 +223,7 @@ def scheduled(setting: Setting) -> tuple[Setting, str]:
     return replace(setting, manifest=manifest), said
 
 
-def on_spot(setting: Setting) -> tuple[Setting, str]:
+def on_spot(setting: SavingsCase) -> tuple[SavingsCase, str]:
     """NodePools may launch spot nodes, which are preferred, with on-demand as the fallback."""
 
     def widened(one: KubeObject) -> KubeObject:
@@ -253,7 +252,7 @@ def on_spot(setting: Setting) -> tuple[Setting, str]:
     return replace(setting, manifest=manifest, scenario=setting.with_spec(fleet=fleet)), "; ".join(said)
 
 
-def checkpointed(setting: Setting) -> tuple[Setting, str]:
+def checkpointed(setting: SavingsCase) -> tuple[SavingsCase, str]:
     """Training workloads that save nothing write checkpoints, at the given or the best interval."""
     settings = setting.settings
     rate = spot.per_hour(spot.interrupted_a_month("*"))
@@ -271,7 +270,7 @@ def checkpointed(setting: Setting) -> tuple[Setting, str]:
     return replace(setting, scenario=setting.with_spec(training=training)), said
 
 
-_CHANGES: dict[str, Callable[[Setting], tuple[Setting, str]]] = {
+_CHANGES: dict[str, Callable[[SavingsCase], tuple[SavingsCase, str]]] = {
     "right-sizing": right_sized,
     "consolidation": consolidated,
     "schedules": scheduled,
@@ -280,7 +279,7 @@ _CHANGES: dict[str, Callable[[Setting], tuple[Setting, str]]] = {
 }
 
 
-def _business_trigger(setting: Setting) -> Callable[[int], keda.Trigger]:
+def _business_trigger(setting: SavingsCase) -> Callable[[int], keda.Trigger]:
     hours = setting.settings.hours
     days = ",".join(str((day + 1) % 7) for day in hours.days)  # cron counts from Sunday
 
@@ -292,7 +291,7 @@ def _business_trigger(setting: Setting) -> Callable[[int], keda.Trigger]:
     return trigger
 
 
-def _has_traffic(setting: Setting, deployment: apps.Deployment) -> bool:
+def _has_traffic(setting: SavingsCase, deployment: apps.Deployment) -> bool:
     with_traffic = {name for entry in setting.scenario.spec.traffic for name in entry.services}
     pods = deployment.spec.template.metadata.labels
     return any(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tonnage.facts import gpus, instances
-from tonnage.facts.labels import GPU_PRODUCT
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRESENT, GPU_PRODUCT, NODE_POOL
 from tonnage.health.landing import Machine
 from tonnage.machines.nodes import allocatable
 from tonnage.objects import gpu_operator, karpenter
@@ -30,12 +29,12 @@ def machines(scenario: Scenario, manifest: Manifest) -> tuple[Machine, ...]:
         storage = NodeStorage()
         if pool is not None:
             template = pool.spec.template
-            labels |= {"karpenter.sh/nodepool": pool.name, **template.metadata.labels}
+            labels |= {NODE_POOL: pool.name, **template.metadata.labels}
             storage = classes.get(template.spec.node_class_ref.name, storage)
         labels |= group.labels
         has = allocatable(itype, storage)
         if itype.gpu and itype.resource == GPU:
-            product = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(itype.gpu_count)}
+            product = {GPU_PRESENT: "true", GPU_COUNT: str(itype.gpu_count)}
             labels |= {**product, GPU_PRODUCT: gpus.get(itype.gpu).product}
             made = cut_node(cuts, labels, itype.gpu, itype.resource_count)
             if made.cuts or made.problems:

@@ -11,7 +11,7 @@ from tonnage.health.blocker import REFUSED
 from tonnage.health.told import COMES, ENDED, FAILS, RUNS, SERVES, STARTS, WAITS, Told, of_blockers
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Claim, Pod
+from tonnage.machines.objects import Pod, SimulatedNodeClaim
 from tonnage.machines.training.workload import Training
 from tonnage.simulation.findings.unserved import ENDED as WORKLOAD_FAILED
 from tonnage.simulation.findings.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
@@ -120,7 +120,7 @@ def _coming(cluster: SimulatedCluster, pod: Pod) -> Told | None:
     return None
 
 
-def _expected_ns(cluster: SimulatedCluster, claim: Claim) -> int:
+def _expected_ns(cluster: SimulatedCluster, claim: SimulatedNodeClaim) -> int:
     """When such a node usually has its GPUs, since it was asked for."""
     d = cluster.physics.durations
     usual = d.launch_s + d.register_s + d.ready_s + d.device_plugin_s

@@ -36,7 +36,7 @@ WORDS: Mapping[type[KubeObject], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GangPart:
     """Pods of a gang that have something in common. ``group``: parts of one group stand in one domain together."""
 
     name: str
@@ -52,7 +52,7 @@ class Implied:
 
     name: str
     needed: int
-    parts: tuple[Part, ...]
+    parts: tuple[GangPart, ...]
     template: core.PodTemplateSpec
     rule: TopologyRule = ANYWHERE
     priority_class: str = ""
@@ -74,7 +74,7 @@ def key(workload: KubeObject, name: str) -> str:
 
 def subgroups(gang: Implied) -> tuple[SubGroup, ...]:
     """The parts as subgroups, the groups of parts as their parents."""
-    groups: dict[str, list[Part]] = {}
+    groups: dict[str, list[GangPart]] = {}
     for part in gang.parts:
         if part.group:
             groups.setdefault(part.group, []).append(part)
@@ -121,11 +121,11 @@ def whole(annotations: Mapping[str, str], name: str) -> int | None:
     return int(written) if written.isascii() and written.isdigit() and int(written) >= 1 else None
 
 
-def _part(name: str, needed: int, template: core.PodTemplateSpec, rule: TopologyRule = ANYWHERE) -> Part:
+def _part(name: str, needed: int, template: core.PodTemplateSpec, rule: TopologyRule = ANYWHERE) -> GangPart:
     """Kueue's annotations on the template count where there is no other rule."""
     annotations = template.metadata.annotations
     found = rule if rule != ANYWHERE else kueue_rule(annotations)
-    return Part(name, needed, found, group=annotations.get(marks.KUEUE_PODSET_GROUP, ""))
+    return GangPart(name, needed, found, group=annotations.get(marks.KUEUE_PODSET_GROUP, ""))
 
 
 def _job(obj: batch.Job) -> Iterator[Implied]:
@@ -159,7 +159,7 @@ def _job_set(obj: batch.JobSet) -> Iterator[Implied]:
         yield Implied(obj.name, needed, flat, together[0].template.spec.template, own)
 
 
-def _job_set_parts(obj: batch.JobSet, part: batch.ReplicatedJob) -> tuple[Part, ...]:
+def _job_set_parts(obj: batch.JobSet, part: batch.ReplicatedJob) -> tuple[GangPart, ...]:
     """The replicated job, and each of its Jobs where these have a place of their own."""
     template = part.template
     of_job = whole(template.metadata.annotations, marks.KAI_MIN_MEMBER) or at_once(template.spec)
@@ -171,7 +171,7 @@ def _job_set_parts(obj: batch.JobSet, part: batch.ReplicatedJob) -> tuple[Part, 
         rule = TopologyRule(required=exclusive)
     if rule == ANYWHERE:
         return (all_of_them,)
-    jobs = (Part(f"{part.name}-replica-{n}", of_job, rule, part.name) for n in range(part.replicas))
+    jobs = (GangPart(f"{part.name}-replica-{n}", of_job, rule, part.name) for n in range(part.replicas))
     return (all_of_them, *jobs)
 
 
@@ -195,7 +195,7 @@ def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[Implied]:
         yield Implied(f"{obj.name}-{group}", made.size - first, parts, leader, own)
 
 
-def _segments(obj: leaderworker.LeaderWorkerSet, first: int) -> tuple[Part, ...]:
+def _segments(obj: leaderworker.LeaderWorkerSet, first: int) -> tuple[GangPart, ...]:
     """The subgroups of a group, from the pod ``first`` on."""
     made = obj.spec.leader_worker_template
     level = obj.metadata.annotations.get(marks.LWS_SUBGROUP_EXCLUSIVE, "")
@@ -207,7 +207,7 @@ def _segments(obj: leaderworker.LeaderWorkerSet, first: int) -> tuple[Part, ...]
         number = lws_subgroup(made, index)
         name = "leader" if number is None else f"subgroup-{number}"
         sizes[name] = sizes.get(name, 0) + 1
-    return tuple(Part(name, size, ANYWHERE if name == "leader" else rule) for name, size in sizes.items())
+    return tuple(GangPart(name, size, ANYWHERE if name == "leader" else rule) for name, size in sizes.items())
 
 
 def _kubeflow(obj: training.KubeflowJob) -> Iterator[Implied]:

@@ -17,7 +17,7 @@ from tonnage.workloads.replicas import WorkloadPod
 from tonnage.workloads.restarts import INDEX_FAILED
 
 
-class Outcome(StrEnum):
+class WorkloadOutcome(StrEnum):
     """How a workload stands."""
 
     RUNNING = "running"
@@ -30,7 +30,7 @@ def outcome(
     replicas: Sequence[WorkloadPod],
     done: AbstractSet[str],
     counters: Mapping[str, int] | None = None,
-) -> Outcome:
+) -> WorkloadOutcome:
     """How the workload stands when the replicas named ``done`` have exited with 0. ``counters``: those of its restarts,
     among them indexes that have failed for good. Whether a failure ends it is for :func:`~.restarts.restart` to say."""
     lost = {key.removeprefix(INDEX_FAILED) for key in counters or {} if key.startswith(INDEX_FAILED)}
@@ -39,13 +39,13 @@ def outcome(
     if isinstance(workload, batch.JobSet):
         return _job_set(workload, replicas, done, lost)
     if isinstance(workload, leaderworker.LeaderWorkerSet | ray.RayCluster) or not replicas:
-        return Outcome.RUNNING
+        return WorkloadOutcome.RUNNING
     if isinstance(workload, volcano.VolcanoJob):
         needed = workload.spec.min_success
         enough = len(done) >= (len(replicas) if needed is None else needed)
-        return Outcome.SUCCEEDED if enough else Outcome.RUNNING
+        return WorkloadOutcome.SUCCEEDED if enough else WorkloadOutcome.RUNNING
     deciding = _deciding(workload, replicas)
-    return Outcome.SUCCEEDED if {one.name for one in deciding} <= done else Outcome.RUNNING
+    return WorkloadOutcome.SUCCEEDED if {one.name for one in deciding} <= done else WorkloadOutcome.RUNNING
 
 
 def _deciding(workload: KubeObject, replicas: Sequence[WorkloadPod]) -> list[WorkloadPod]:
@@ -63,13 +63,13 @@ def _deciding(workload: KubeObject, replicas: Sequence[WorkloadPod]) -> list[Wor
 
 def _job(
     spec: batch.JobSpec, replicas: Sequence[WorkloadPod], done: AbstractSet[str], lost: AbstractSet[str]
-) -> Outcome:
+) -> WorkloadOutcome:
     succeeded = {one.index for one in replicas if one.name in done}
     if spec.success_policy is not None and any(_is_met(rule, succeeded) for rule in spec.success_policy.rules):
-        return Outcome.SUCCEEDED
+        return WorkloadOutcome.SUCCEEDED
     if any(one.name not in done and one.name not in lost for one in replicas):
-        return Outcome.RUNNING
-    return Outcome.FAILED if any(one.name in lost for one in replicas) else Outcome.SUCCEEDED
+        return WorkloadOutcome.RUNNING
+    return WorkloadOutcome.FAILED if any(one.name in lost for one in replicas) else WorkloadOutcome.SUCCEEDED
 
 
 def _is_met(rule: batch.JobSuccessPolicyRule, succeeded: AbstractSet[int]) -> bool:
@@ -91,7 +91,7 @@ def _indexes(written: str) -> set[int]:
 
 def _job_set(
     workload: batch.JobSet, replicas: Sequence[WorkloadPod], done: AbstractSet[str], lost: AbstractSet[str]
-) -> Outcome:
+) -> WorkloadOutcome:
     specs = {part.name: part.template.spec for part in workload.spec.replicated_jobs}
     policy = workload.spec.success_policy
     targets = set(policy.target_replicated_jobs if policy is not None else ()) or set(specs)
@@ -100,6 +100,6 @@ def _job_set(
         if one.role in targets:
             jobs.setdefault((one.role, one.group), []).append(one)
     results = [_job(specs[role], members, done, lost) for (role, _), members in jobs.items()]
-    succeeded = [result is Outcome.SUCCEEDED for result in results]
+    succeeded = [result is WorkloadOutcome.SUCCEEDED for result in results]
     enough = any(succeeded) if policy is not None and policy.operator == "Any" else all(succeeded)
-    return Outcome.SUCCEEDED if results and enough else Outcome.RUNNING
+    return WorkloadOutcome.SUCCEEDED if results and enough else WorkloadOutcome.RUNNING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tonnage.decisions import Ref
+from tonnage.facts.labels import POD_TEMPLATE_HASH
 from tonnage.objects import core
 
 
@@ -18,7 +19,7 @@ def workload_of(pod: core.Pod) -> str | None:
     owner = next((o for o in pod.metadata.owner_references if o.controller), None)
     if owner is None:
         return None
-    template = pod.metadata.labels.get("pod-template-hash")
+    template = pod.metadata.labels.get(POD_TEMPLATE_HASH)
     if owner.kind == "ReplicaSet" and template:
         return owner_key(pod.namespace, "Deployment", owner.name.removesuffix(f"-{template}"))
     return owner_key(pod.namespace, owner.kind, owner.name)

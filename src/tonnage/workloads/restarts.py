@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tonnage.facts import restarts as table
 from tonnage.facts.labels import JOB_NAME
-from tonnage.facts.restarts import Rule
+from tonnage.facts.restarts import RestartRule
 from tonnage.objects import batch, ray, training
 from tonnage.objects.base import KubeObject
 from tonnage.units import NS_PER_S
@@ -100,7 +100,7 @@ class _State:
         """The consequences of one failed pod, by the first row that matches."""
         self._follow(_rule(case, failed, cause), case, failed, cause)
 
-    def _follow(self, rule: Rule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
+    def _follow(self, rule: RestartRule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
         self.rule = rule.rule
         if rule.restarts == "fails":
             self._fail(case, failed, "PodFailurePolicy", cause)
@@ -115,7 +115,7 @@ class _State:
         if rule.backoff:
             self._wait(rule, case, failed)
 
-    def _is_over(self, rule: Rule, case: Case, failed: WorkloadPod) -> bool:
+    def _is_over(self, rule: RestartRule, case: Case, failed: WorkloadPod) -> bool:
         limit = case.limits.get(rule.limit)
         if limit is None:
             return False
@@ -133,7 +133,7 @@ class _State:
             return sum(self.counters.get(f"{counter}/{one.name}", 0) for one in case.members)
         return self.counters.get(_counter_key(counter, case, failed), 0)
 
-    def _beyond(self, rule: Rule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
+    def _beyond(self, rule: RestartRule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
         if rule.beyond == "fails":
             self.by_limit = True
             self._fail(case, failed, _REASONS.get(rule.limit, "BackoffLimitExceeded"), cause)
@@ -151,7 +151,7 @@ class _State:
         self.failed, self.reason = True, reason
         self.stopped = {one.name for one in self.replicas if _ends(self.workload, one, self.by_limit)}
 
-    def _act(self, rule: Rule, case: Case, failed: WorkloadPod) -> None:
+    def _act(self, rule: RestartRule, case: Case, failed: WorkloadPod) -> None:
         """Put the pods that the row means where they belong."""
         if rule.restarts == "container":
             self.restarted.add(failed.name)
@@ -170,7 +170,7 @@ class _State:
         elif rule.also:
             self._fail_too(rule)
 
-    def _fail_too(self, rule: Rule) -> None:
+    def _fail_too(self, rule: RestartRule) -> None:
         """Pods of another role exit because of this one, each by its own row."""
         for one in self.replicas:
             if one.role == rule.also and one.name not in self.recreated and not self.failed:
@@ -194,7 +194,7 @@ class _State:
             if counter not in _LASTING and (of in mine or of in jobs):
                 del self.counters[key]
 
-    def _wait(self, rule: Rule, case: Case, failed: WorkloadPod) -> None:
+    def _wait(self, rule: RestartRule, case: Case, failed: WorkloadPod) -> None:
         alone = rule.backoff == "kubelet" or rule.counter in _PER_POD
         key = f"wait/{failed.name if alone else case.scope}"
         self.counters[key] = self.counters.get(key, 0) + 1
@@ -221,7 +221,7 @@ class _State:
 _REASONS = {"maxFailedIndexes": "MaxFailedIndexesExceeded", "backoffLimit": "BackoffLimitExceeded"}
 
 
-def _rule(case: Case, failed: WorkloadPod, cause: Cause) -> Rule:
+def _rule(case: Case, failed: WorkloadPod, cause: Cause) -> RestartRule:
     """The row that decides. The table has one for every kind, whatever the policy and the cause."""
     return next(one for one in table.rules() if one.matches(case.kind, case.policy, failed.role, cause.value))
 

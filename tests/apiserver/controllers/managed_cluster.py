@@ -7,7 +7,7 @@ from typing import Any
 
 from watched_api import WatchedApi
 
-from tonnage.apiserver.controllers import ControllerManager, Options
+from tonnage.apiserver.controllers import ControllerManager, ManagerOptions
 from tonnage.apiserver.controllers.meta import stamp
 from tonnage.kube.resources import (
     DAEMON_SETS,
@@ -36,14 +36,14 @@ class Clock:
         return self.now
 
 
-QUIET = Options(node_grace_s=0.0, quarantine_s=1e9)
+QUIET = ManagerOptions(node_grace_s=0.0, quarantine_s=1e9)
 """Nodes need no heartbeat, and pods may be on nodes that are not there."""
 
 
 class Cluster:
     """:meth:`step` lets the managers work; :meth:`settle` also plays nodes that start and end pods without delay."""
 
-    def __init__(self, seed: int = 1, options: Options = QUIET) -> None:
+    def __init__(self, seed: int = 1, options: ManagerOptions = QUIET) -> None:
         self.clock = Clock()
         self.api = WatchedApi(self.clock)
         self.client = Client(self.api)

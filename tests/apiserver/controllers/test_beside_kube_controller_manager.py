@@ -16,13 +16,13 @@ import kube_programs
 from e2e.control_plane import ControlPlane
 from e2e.control_plane import Options as PlaneOptions
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers import WATCHED, ControllerManager, Options, WatchFeed
+from tonnage.apiserver.controllers import WATCHED, ControllerManager, ManagerOptions, WatchFeed
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.kube.http import open_cluster
 from tonnage.kube.verbs import Client
 
 pytestmark = [pytest.mark.peer, pytest.mark.e2e]
-OPTIONS = Options(node_grace_s=0)  # nobody renews the leases of the nodes that the sequence plays
+OPTIONS = ManagerOptions(node_grace_s=0)  # nobody renews the leases of the nodes that the sequence plays
 Stages = dict[str, Any]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from managed_cluster import Cluster
 
-from tonnage.apiserver.controllers import WATCHED, ControllerManager, Options, WatchFeed
+from tonnage.apiserver.controllers import WATCHED, ControllerManager, ManagerOptions, WatchFeed
 from tonnage.kube.resources import DEPLOYMENTS, PODS
 
 
@@ -25,7 +25,7 @@ def over_watches(cluster: Cluster) -> ControllerManager:
         cluster.client,
         lambda notify: WatchFeed(cluster.client, WATCHED, notify),
         time.time,
-        options=Options(node_grace_s=0, quarantine_s=1e9),
+        options=ManagerOptions(node_grace_s=0, quarantine_s=1e9),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from managed_cluster import Cluster, Json, bare_pod, condition, replica_set
 
-from tonnage.apiserver.controllers import Options
+from tonnage.apiserver.controllers import ManagerOptions
 from tonnage.apiserver.controllers.meta import stamp_micro
 from tonnage.kube.resources import LEASES, NODES, PODS, REPLICA_SETS
 
@@ -19,7 +19,7 @@ def taints(cluster: Cluster, name: str = "node-a") -> list[tuple[str, str]]:
 
 
 def with_node(grace_s: float = 0.0) -> Cluster:
-    cluster = Cluster(options=Options(node_grace_s=grace_s, quarantine_s=40.0))
+    cluster = Cluster(options=ManagerOptions(node_grace_s=grace_s, quarantine_s=40.0))
     cluster.node("node-a")
     cluster.step()
     return cluster

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.apiserver.controllers.arithmetic import (
-    Bounds,
+    RolloutBounds,
     Size,
     bounds,
     new_replicas,
@@ -41,21 +41,21 @@ def test_text_that_is_no_percentage_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("surge", "unavailable", "desired", "expected"),
     [
-        (0, "1%", 2, Bounds(0, 1)),
-        (0, "1%", 1, Bounds(0, 1)),
-        ("1%", "25%", 2, Bounds(1, 0)),
-        ("1%", "25%", 1, Bounds(1, 0)),
-        ("1%", 0, 2, Bounds(1, 0)),
-        ("25%", "25%", 10, Bounds(3, 2)),
-        ("25%", "25%", 3, Bounds(1, 0)),
-        ("25%", "25%", 4, Bounds(1, 1)),
-        (3, 2, 10, Bounds(3, 2)),
-        (0, 20, 10, Bounds(0, 10)),
-        ("25%", "25%", 0, Bounds(0, 0)),
+        (0, "1%", 2, RolloutBounds(0, 1)),
+        (0, "1%", 1, RolloutBounds(0, 1)),
+        ("1%", "25%", 2, RolloutBounds(1, 0)),
+        ("1%", "25%", 1, RolloutBounds(1, 0)),
+        ("1%", 0, 2, RolloutBounds(1, 0)),
+        ("25%", "25%", 10, RolloutBounds(3, 2)),
+        ("25%", "25%", 3, RolloutBounds(1, 0)),
+        ("25%", "25%", 4, RolloutBounds(1, 1)),
+        (3, 2, 10, RolloutBounds(3, 2)),
+        (0, 20, 10, RolloutBounds(0, 10)),
+        ("25%", "25%", 0, RolloutBounds(0, 0)),
     ],
 )
 def test_surge_rounds_up_and_unavailability_down(
-    surge: int | str, unavailable: int | str, desired: int, expected: Bounds
+    surge: int | str, unavailable: int | str, desired: int, expected: RolloutBounds
 ) -> None:
     assert bounds(surge, unavailable, desired) == expected
 

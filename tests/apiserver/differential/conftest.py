@@ -18,8 +18,7 @@ from e2e.control_plane import ControlPlane, Options
 from e2e.processes import until
 from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.controllers import ControllerManager
-from tonnage.apiserver.controllers import Options as ManagerOptions
+from tonnage.apiserver.controllers import ControllerManager, ManagerOptions
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.kube.http import open_cluster

@@ -9,7 +9,7 @@ import pytest
 from look_checks import base, recorded, resource_of
 
 from tonnage.apiserver import defaults
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.status import StatusError
 from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.defaults_pods import pull_policy, qos_class
 
@@ -61,7 +61,7 @@ def test_a_pod_without_a_class_gets_the_global_default() -> None:
 
 def test_a_pod_of_a_class_that_does_not_exist_is_forbidden() -> None:
     obj = base("pod", {"spec.priorityClassName": "missing"})
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         defaults.apply_defaults(resource_of(obj), obj, priority_classes=lambda _: None)
     assert refused.value.code == 403
     assert refused.value.message == 'pods "web" is forbidden: no PriorityClass with name missing was found'
@@ -69,7 +69,7 @@ def test_a_pod_of_a_class_that_does_not_exist_is_forbidden() -> None:
 
 def test_a_pods_own_priority_may_not_contradict_its_class() -> None:
     obj = base("pod", {"spec.priority": 5})
-    with pytest.raises(Refusal, match=r"integer value of priority \(5\) must not be provided"):
+    with pytest.raises(StatusError, match=r"integer value of priority \(5\) must not be provided"):
         defaults.apply_defaults(resource_of(obj), obj, priority_classes=lambda _: None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
-from tonnage.apiserver.request import Request
+from tonnage.apiserver.request import ApiRequest
 from tonnage.apiserver.watch import Watch
 from tonnage.kube.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, Resource
 from tonnage.kube.transport import APPLY_PATCH, JSON, ApiError, Reply
@@ -33,7 +33,7 @@ class Embedded:
         """One request with everything that HTTP can say; ``query`` with ``_`` for names that Python keeps."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         asked = {name.rstrip("_"): value for name, value in query.items()}
-        answer = self.api.handle(Request(method, path, asked, data, kind, accept, "tests/1"))
+        answer = self.api.handle(ApiRequest(method, path, asked, data, kind, accept, "tests/1"))
         assert isinstance(answer, Reply)
         return answer
 
@@ -48,7 +48,7 @@ class Embedded:
 
     def watch(self, resource: Resource = CONFIG_MAPS, namespace: str = "default", **query: str) -> Watch:
         """A watch; ``query`` as in :meth:`call`."""
-        answer = self.api.handle(Request("GET", resource.path(namespace), {**query, "watch": "true"}))
+        answer = self.api.handle(ApiRequest("GET", resource.path(namespace), {**query, "watch": "true"}))
         assert isinstance(answer, Watch), answer
         return answer
 

@@ -16,7 +16,7 @@ from tonnage.apiserver.api import Api
 from tonnage.apiserver.controllers.loop import ControllerManager
 from tonnage.apiserver.http import Server
 from tonnage.hollow.definitions import crd
-from tonnage.kube.resources import CRDS, JOBS, PODS, Column, Resource
+from tonnage.kube.resources import CRDS, JOBS, PODS, PrinterColumn, Resource
 from tonnage.kube.transport import ApiError
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -33,9 +33,9 @@ QUEUES = Resource(
     custom=True,
     open=True,
     columns=(
-        Column("Phase", "string", "status.conditions[last].type"),
-        Column("Ready", "string", "status.conditions[Ready].status"),
-        Column("Depth", "integer", "spec.depth"),
+        PrinterColumn("Phase", "string", "status.conditions[last].type"),
+        PrinterColumn("Ready", "string", "status.conditions[Ready].status"),
+        PrinterColumn("Depth", "integer", "spec.depth"),
     ),
 )
 

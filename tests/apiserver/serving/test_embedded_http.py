@@ -22,7 +22,7 @@ from tonnage.apiserver import kubeconfig, protobuf
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.status import StatusError
 from tonnage.errors import InputError
 from tonnage.kube.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.kube.verbs import Client
@@ -248,7 +248,7 @@ def test_fields_of_a_later_release_are_skipped() -> None:
 @pytest.mark.parametrize("cut", range(1, 30, 3))
 def test_protobuf_that_is_cut_short_is_a_bad_request(cut: int) -> None:
     whole = envelope(b"v1", b"ConfigMap", field(1, field(1, b"name")) + field(2, field(1, b"k") + field(2, b"v")))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         protobuf.decode(whole[:-cut])
     assert refused.value.code == 400
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tonnage.apiserver import store as stores
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.status import StatusError
 from tonnage.apiserver.store import Store, Subscription
 from tonnage.kube.resources import CONFIG_MAPS, NODES, PODS
 
@@ -66,13 +66,13 @@ def test_what_is_compacted_is_refused_as_expired() -> None:
         store.put(PODS, obj("x", value=i))
     assert [one.object["value"] for one in store.items(PODS, at=store.version - 3)[0]] == [2]
     for call in (lambda: store.items(PODS, at=store.version - 4), lambda: store.subscribe(PODS, store.version - 4)):
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(StatusError) as refused:
             call()
         assert (refused.value.code, refused.value.reason) == (410, "Expired")
     now = store.version
     store.compact()
     assert store.subscribe(PODS, now).get(0) is None
-    with pytest.raises(Refusal):
+    with pytest.raises(StatusError):
         store.subscribe(PODS, now - 1)
 
 
@@ -119,7 +119,7 @@ def test_a_reader_that_falls_too_far_behind_is_cut_off_and_told(monkeypatch: pyt
     for i in range(5):
         store.put(PODS, obj("x", value=i))
     assert [subscription.get(0) is not None for _ in range(3)] == [True, True, True]
-    with pytest.raises(Refusal, match="list again"):
+    with pytest.raises(StatusError, match="list again"):
         subscription.get(0)
 
 

@@ -11,7 +11,7 @@ from embedded import Embedded, config, events, refused, told
 
 from tonnage.apiserver import store as stores
 from tonnage.apiserver.inprocess import InProcess
-from tonnage.apiserver.request import Request
+from tonnage.apiserver.request import ApiRequest
 from tonnage.apiserver.watch import Watch
 from tonnage.kube.resources import CONFIG_MAPS, PODS
 from tonnage.kube.transport import Unreachable
@@ -161,7 +161,7 @@ def test_a_streamed_list_ends_with_a_marked_bookmark(embedded: Embedded) -> None
 
 def test_kubectl_gets_rows_with_the_columns_in_the_first_event_only(embedded: Embedded) -> None:
     embedded.pod("a")
-    answer = embedded.api.handle(Request("GET", PODS.path("default"), {"watch": "true"}, accept=TABLE))
+    answer = embedded.api.handle(ApiRequest("GET", PODS.path("default"), {"watch": "true"}, accept=TABLE))
     assert isinstance(answer, Watch)
     embedded.pod("b")
     first, second = events(answer)

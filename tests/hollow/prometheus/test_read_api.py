@@ -12,7 +12,7 @@ from read_api import EPOCH_NS, EPOCH_S, NOW_S, ask, fetch, make_store, serving
 
 from tonnage.errors import InputError
 from tonnage.hollow.prometheus import app
-from tonnage.live.prometheus import Fault, Prometheus, PrometheusError
+from tonnage.live.prometheus import Prometheus, PrometheusError, QueryFailure
 from tonnage.metrics.exposition import current, number, render
 from tonnage.metrics.promql import Sample, Scalar, Vector, evaluate, parse
 from tonnage.units import NS_PER_S
@@ -295,4 +295,4 @@ def test_the_client_reads_exactly_what_the_evaluator_gives(url: str, text: str, 
 def test_the_client_is_told_what_is_not_evaluated(url: str) -> None:
     with Prometheus(url) as prometheus, pytest.raises(PrometheusError, match="is not evaluated by Tonnage") as caught:
         prometheus.query("limitk(1, up)")
-    assert caught.value.fault is Fault.QUERY
+    assert caught.value.fault is QueryFailure.QUERY

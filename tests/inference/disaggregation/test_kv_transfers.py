@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_seeds import examples
-from tonnage.inference.disaggregation.actions import Action, Cancel, Fence, Free, Kind, Leases, Lost, Move, Run, Send
+from tonnage.inference.disaggregation.actions import (
+    Action,
+    Cancel,
+    Fence,
+    Free,
+    Kind,
+    Leases,
+    Lost,
+    Run,
+    Send,
+    StartTransfer,
+)
 from tonnage.inference.disaggregation.destination import Destination, DestinationState
 from tonnage.inference.disaggregation.source import Source, SourceState
 
@@ -48,7 +59,7 @@ class World:
             match action:
                 case Send(transfer, kind):
                     self.network.append((other, transfer, kind))
-                case Move(transfer):
+                case StartTransfer(transfer):
                     assert side == ("prefill" if self.push else "decode")
                     self.flying[transfer] = transfer not in self.fenced
                 case Fence(transfer):

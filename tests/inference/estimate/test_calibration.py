@@ -10,20 +10,20 @@ from estimate_builders import replica
 
 from tonnage.errors import InputError
 from tonnage.inference.estimate import Load, Replica, calibrate, estimate
-from tonnage.inference.estimate.calibrate import Reading
+from tonnage.inference.estimate.calibrate import MeasuredLatency
 
 HEADER = "gpu,concurrency,input_tokens,output_tokens,tpot_ms,ttft_ms\n"
 LOADS = [Load(n, tokens, 512) for n in (1, 8, 32, 64) for tokens in (512, 2048)]
 
 
-def readings(factor: float, noise: float = 0.0, count: int = 8, engine: Replica | None = None) -> list[Reading]:
+def readings(factor: float, noise: float = 0.0, count: int = 8, engine: Replica | None = None) -> list[MeasuredLatency]:
     """Measurements that are ``factor`` times the estimate, give or take."""
     chance = np.random.default_rng(3)
     engine = engine or replica()
     found = []
     for load in LOADS[:count]:
         said, off = estimate(engine, load), factor * exp(noise * chance.standard_normal())
-        found.append(Reading(engine, load, said.ttft_s * off, said.tpot_s * off))
+        found.append(MeasuredLatency(engine, load, said.ttft_s * off, said.tpot_s * off))
     return found
 
 
@@ -47,7 +47,7 @@ def test_a_handful_of_noisy_rows_brings_estimates_of_others_nearer(noise: float,
 
 def test_one_row_that_is_far_off_does_not_move_the_factor_of_five() -> None:
     rows = readings(1.2, count=5)
-    wild = Reading(rows[0].replica, LOADS[5], None, 40 * estimate(replica(), LOADS[5]).tpot_s)
+    wild = MeasuredLatency(rows[0].replica, LOADS[5], None, 40 * estimate(replica(), LOADS[5]).tpot_s)
     assert calibrate.fit([*rows, wild], "mine.csv").factor == pytest.approx(1.2, rel=0.1)
 
 

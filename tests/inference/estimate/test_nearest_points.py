@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from tonnage.facts import models
 from tonnage.inference.estimate import Load, estimate, plain_shape
 from tonnage.inference.estimate.constants import bands
-from tonnage.inference.estimate.measured import FARTHEST, Group, Measured, measured, nearest
+from tonnage.inference.estimate.measured import FARTHEST, Measured, MeasuredGroup, measured, nearest
 
 HERE = {"gpu": "h100", "precision": "fp8", "framework": "vllm", "tensor_parallel": 4}
 
 
 def distance(model: str = "Llama-3.1-70B", **changed: object) -> float:
     only = Measured(
-        [Group("meta-llama/Llama-3.1-70B", "h100", "fp8", "vllm", 4, 1, 1, 9, (4.0, 64.0))],
+        [MeasuredGroup("meta-llama/Llama-3.1-70B", "h100", "fp8", "vllm", 4, 1, 1, 9, (4.0, 64.0))],
         [models.get("Llama-3.1-70B")],
     )
     return only.distance(replica(model, **{**HERE, **changed}))  # type: ignore[arg-type]

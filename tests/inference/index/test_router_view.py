@@ -10,9 +10,9 @@ from index_models import BLOCK, CLEARED, flat, frames, removed, stored
 from tonnage.inference.index import CacheView, KvIndex, RouterView, TrustSettings, path_of
 from tonnage.inference.routing import (
     Overlap,
-    Policy,
     Router,
     RouteRequest,
+    RoutingPolicy,
     Tonnage,
     TonnageSettings,
     Worker,
@@ -35,7 +35,7 @@ class PlainCosts:
 class Gateway:
     """What a gateway does with its workers' events and its clients' prompts."""
 
-    def __init__(self, policy: Policy, names: str = "abc", **trust: int) -> None:
+    def __init__(self, policy: RoutingPolicy, names: str = "abc", **trust: int) -> None:
         view = CacheView(KvIndex(BLOCK), settings=TrustSettings(**trust))
         self.view = RouterView(view, recent=getattr(policy, "_expected", None) is None)
         self.router = Router(

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tonnage.inference.prompts import BlockNames, Path
-from tonnage.inference.routing import Overlap, Policy, Router, RouteRequest, Tonnage, TonnageSettings, Worker
+from tonnage.inference.routing import Overlap, Router, RouteRequest, RoutingPolicy, Tonnage, TonnageSettings, Worker
 
 BLOCK = 64
 MS = 1_000_000
@@ -27,7 +27,7 @@ def workers(count: int, **fields: Any) -> list[Worker]:
     return [Worker(index, f"worker-{index}", block_size=BLOCK, **fields) for index in range(count)]
 
 
-def router(policy: Policy, count: int = 2, seed: int = 0, **fields: Any) -> Router:
+def router(policy: RoutingPolicy, count: int = 2, seed: int = 0, **fields: Any) -> Router:
     return Router(policy, workers(count, **fields), rng=Random(seed))
 
 

@@ -9,7 +9,7 @@ import pytest
 from routing_builders import BLOCK, MS, PlainCosts, holds, request, router, workers
 
 from tonnage.errors import InputError
-from tonnage.inference.routing import NAMES, Overlap, Policy, RouteRequest, Worker, make_policy
+from tonnage.inference.routing import NAMES, Overlap, RouteRequest, RoutingPolicy, Worker, make_policy
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.peers import Dynamo, DynamoSettings, LlmD, LlmDSettings, SgLang, SgLangSettings
 from tonnage.inference.routing.policies import LeastLoaded, PowerOfTwo, RoundRobin
@@ -200,7 +200,7 @@ def test_sglang_forgets_the_oldest_of_a_tree_that_is_too_large() -> None:
     assert len(policy._trees[0]._ends) == 3
 
 
-def restarted(policy: Policy) -> list[int]:
+def restarted(policy: RoutingPolicy) -> list[int]:
     """How many of 60 cold requests that come at once each of three workers gets, one of which is new."""
     routed = router(policy, 3)
     for number in range(300):

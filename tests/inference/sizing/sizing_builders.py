@@ -7,7 +7,7 @@ from typing import Any
 from tonnage.facts import models, ownership, prices
 from tonnage.inference import memory
 from tonnage.inference.sizing import cards, options, request
-from tonnage.inference.sizing.request import Lengths, Load, Request, Targets
+from tonnage.inference.sizing.request import Lengths, OfferedLoad, SizingRequest, Targets
 
 
 def asked(
@@ -22,17 +22,17 @@ def asked(
     tpot_s: float | None = None,
     context: int | None = None,
     **more: Any,
-) -> Request:
+) -> SizingRequest:
     """A request of 1,024 tokens in and 256 out, 16 in flight, on ``gpus`` or all that can be rented."""
     shape = models.get(model)
     lengths = lengths or request.fixed(1024, 256)
-    return Request(
+    return SizingRequest(
         shape=shape,
         stored=memory.precision(stored),
         kv=memory.precision(kv, kv=True),
         context=request.context_of(shape, context, lengths),
         lengths=lengths,
-        load=Load(None if rate else concurrency, rate),
+        load=OfferedLoad(None if rate else concurrency, rate),
         targets=Targets(ttft_s, tpot_s),
         cards=tuple(cards.get(gpu) for gpu in gpus) or cards.rentable(),
         utilization=more.pop("utilization", 0.92),
@@ -45,6 +45,6 @@ def market(**owned_usd: float) -> options.Market:
     return options.Market(prices.load(), ownership.get(), owned_usd, frozenset(owned_usd))
 
 
-def answer(model: str, *gpus: str, **more: Any) -> options.Answer:
+def answer(model: str, *gpus: str, **more: Any) -> options.SizingResult:
     """The answer to such a request at the bundled prices."""
     return options.answer(asked(model, *gpus, **more), market())

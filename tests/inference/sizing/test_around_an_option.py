@@ -11,7 +11,7 @@ from tonnage.errors import InputError
 from tonnage.facts import gpus, instances, models
 from tonnage.inference import memory
 from tonnage.inference.sizing import cards, fit, loading, options, plot, point, rules, training, warnings
-from tonnage.inference.sizing.options import Option
+from tonnage.inference.sizing.options import SizingOption
 from tonnage.inference.sizing.training import Training, training_memory
 from tonnage.units import GIB
 
@@ -21,7 +21,7 @@ def loadings(size: float, kind: str | None, gpus_read: int = 1) -> dict[str, loa
     return {row.storage: row for row in found}
 
 
-def said(option: Option, wanted: object, probe_s: float = 600, disk: str = "gp3") -> dict[str, str]:
+def said(option: SizingOption, wanted: object, probe_s: float = 600, disk: str = "gp3") -> dict[str, str]:
     assert isinstance(wanted, type(asked("Qwen3-0.6B", "l4")))
     kind = instances.get(option.best.instance_type) if option.best else None
     size = memory.weight_bytes(wanted.shape, wanted.stored)
@@ -54,7 +54,7 @@ def test_an_a100_of_40_gb_is_not_one_of_80() -> None:
     wanted = asked("Qwen2.5-32B", "a100-80", context=4_096)
     option = answer("Qwen2.5-32B", "a100-80", context=4_096).options[-1]
     plan = fit.plan(wanted, cards.get("a100-80"), 1)
-    single = Option(plan, 1, option.point, 0, 1, 1, 1, option.offers)
+    single = SizingOption(plan, 1, option.point, 0, 1, 1, 1, option.offers)
     text = said(single, wanted)["memory"]
     assert "p4d has A100 of 40 GB, p4de of 80 GB" in text
     short = fit.plan(wanted, cards.get("a100-40"), 1).short / GIB

@@ -15,7 +15,7 @@ from tonnage.inference.sizing import cards, fit, options, point, request
 from tonnage.units import GIB
 
 
-def labels(found: options.Answer) -> list[str]:
+def labels(found: options.SizingResult) -> list[str]:
     return [option.plan.label for option in found.options]
 
 

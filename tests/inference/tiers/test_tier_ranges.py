@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.inference.tiers import TierSpec
-from tonnage.inference.tiers.ranges import Frequencies, Held
+from tonnage.inference.tiers.ranges import Frequencies, HeldBlocks
 
 SPANS = st.tuples(st.integers(0, 24), st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
@@ -21,7 +21,7 @@ def flat(spans: list[tuple[int, int]]) -> list[int]:
 def test_ranges_are_evicted_in_the_order_in_which_single_blocks_would_be(
     room: int | None, calls: list[tuple[str, tuple[int, int]]]
 ) -> None:
-    held, plain = Held(room), BlockTier(TierSpec("host", room), 0)
+    held, plain = HeldBlocks(room), BlockTier(TierSpec("host", room), 0)
     for kind, (low, high) in calls:
         if kind == "add":
             assert flat(held.add(low, high, 0, 0)) == plain.write(low, high, 0, low)
@@ -37,14 +37,14 @@ def test_ranges_are_evicted_in_the_order_in_which_single_blocks_would_be(
 
 
 def test_a_prompt_stored_chunk_by_chunk_loses_its_end_first() -> None:
-    held = Held(8)
+    held = HeldBlocks(8)
     held.add(0, 4, 0, 0)
     held.add(4, 8, 0, 0, since=0)
     assert held.add(50, 52, 0, 0) == [(6, 8)]
 
 
 def test_many_touches_of_a_full_tier_need_no_more_memory_than_it_has_ranges() -> None:
-    held = Held(100)
+    held = HeldBlocks(100)
     for number in range(5_000):
         held.add(number % 90, number % 90 + 1, 0, 0)
     assert len(held._heap) <= 64 + 4 * 90

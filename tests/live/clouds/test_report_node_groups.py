@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.decisions import OBSERVING, Outcome, Refused, Stale
 from tonnage.live.clouds.port import NodeGroups
-from tonnage.live.clouds.report import KEPT, Report, Wish
+from tonnage.live.clouds.report import KEPT, DryRunGroups, Wish
 from tonnage.provisioning.node_groups import NodeGroup
 
 NODE = "aws:///us-east-1a/i-01"
@@ -28,14 +28,14 @@ class ReadOnly:
         raise AssertionError("written")
 
 
-def report(**changes: object) -> Report:
+def report(**changes: object) -> DryRunGroups:
     given = {"name": "gpu", "instance_types": (), "zones": (), "minimum": 1, "desired": 2, "maximum": 4}
-    return Report(ReadOnly(NodeGroup(**{**given, "nodes": (NODE, NODE + "2"), **changes})))  # type: ignore[arg-type]
+    return DryRunGroups(ReadOnly(NodeGroup(**{**given, "nodes": (NODE, NODE + "2"), **changes})))  # type: ignore[arg-type]
 
 
 def test_a_size_is_recorded_once_and_refused() -> None:
     groups: NodeGroups = report()
-    assert isinstance(groups, Report)
+    assert isinstance(groups, DryRunGroups)
     for _ in range(2):
         outcome = groups.set_size("gpu", 3, expect=2)
         assert outcome == Refused("only reported: would set the size of gpu from 2 to 3", OBSERVING)

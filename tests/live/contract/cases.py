@@ -23,12 +23,12 @@ from tonnage.decisions import (
     Stale,
     Wait,
 )
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.kube.resources import NODES, PDBS, PODS
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.core import LabelSelector
 from tonnage.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
 from tonnage.partitioning.fleet_layouts import instances_of
-from tonnage.partitioning.node_cuts import MIG_CONFIG
 
 Decide = Callable[[Small], Decision]
 HALVES = (("3g.40gb", 0), ("3g.40gb", 4))

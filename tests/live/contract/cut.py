@@ -74,7 +74,7 @@ def _played(made: run.SetUp, minutes: int, transport: Transport | None, *, by_ma
 
 
 def _set_up(name: str, policy: str) -> run.SetUp:
-    return run.set_up(scenario.load(EXAMPLES / name), policy, run.Options(seed=3))
+    return run.set_up(scenario.load(EXAMPLES / name), policy, run.RunOptions(seed=3))
 
 
 def _set_up_short_day() -> run.SetUp:
@@ -84,7 +84,7 @@ def _set_up_short_day() -> run.SetUp:
         written = written.replace(was, is_now)
     with TemporaryDirectory() as folder:
         (Path(folder) / "scenario.yaml").write_text(written, encoding="utf-8")
-        return run.set_up(scenario.load(Path(folder)), "relayout", run.Options(seed=3))
+        return run.set_up(scenario.load(Path(folder)), "relayout", run.RunOptions(seed=3))
 
 
 @cache
@@ -156,4 +156,4 @@ def _cut_nodes(folder: Path, *, operator: bool) -> run.SetUp:
         "policies": {"only": {"manifests": "manifests"}},
     }
     (folder / "scenario.yaml").write_text(yaml_text.dump(document), encoding="utf-8")
-    return run.set_up(scenario.load(folder), "only", run.Options(seed=1))
+    return run.set_up(scenario.load(folder), "only", run.RunOptions(seed=1))

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Applied, Decision, Evict, Outcome
 from tonnage.fleet.invariants import violations
-from tonnage.hollow.up import Settings, Up
+from tonnage.hollow.up import Up, UpSettings
 from tonnage.kube.informer import Informers
 from tonnage.kube.resources import PODS
 from tonnage.kube.verbs import Client
 from tonnage.live.watching import watch
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.training.part import Part
+from tonnage.machines.training.part import WorkloadPart
 from tonnage.objects import core
 from tonnage.simulation.run import SetUp
 
@@ -46,7 +46,7 @@ class Seen:
     evicted: set[str] = field(default_factory=set)
     failed_for: dict[str, str] = field(default_factory=dict)
     _standing: set[str] = field(default_factory=set)
-    _parts: dict[str, Part] = field(default_factory=dict)
+    _parts: dict[str, WorkloadPart] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
 
     def decided(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
@@ -84,7 +84,7 @@ class Seen:
         elif (since := self._since.pop(part.gang.key, None)) is not None:
             self._note(part.gang.key, since)
 
-    def _in_part(self, part: Part) -> bool:
+    def _in_part(self, part: WorkloadPart) -> bool:
         """Whether pods of it stand, and with those that have succeeded fewer than it takes."""
         standing = part.replicas.keys() & self._standing
         return bool(standing) and not part.enough(standing | part.replicas.keys() & self.succeeded)
@@ -140,7 +140,7 @@ class Disturbance:
     times: int = 1
 
 
-def played(made: SetUp, settings: Settings, patience_s: float, disturb: Disturbance | None = None) -> Seen:
+def played(made: SetUp, settings: UpSettings, patience_s: float, disturb: Disturbance | None = None) -> Seen:
     """Run it until every workload is over, but not for longer than this many real seconds."""
     seen = Seen()
     seen.know(made.cluster)

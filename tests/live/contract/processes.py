@@ -126,7 +126,7 @@ def set_up(
         policy["manifests"] = str(EXAMPLE / policy["manifests"])
     path = folder / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
-    options = run.Options(seed=seed, scaler=lambda *_: [Planner(PLAN).loop()])
+    options = run.RunOptions(seed=seed, scaler=lambda *_: [Planner(PLAN).loop()])
     return run.set_up(scenario.load(path), "slo", options)
 
 

@@ -58,13 +58,13 @@ def sold_out(folder: Path, transport: Transport | None) -> Driver:
 
 def surge(policy: str, minutes: int, transport: Transport | None) -> Driver:
     """This many minutes of the traffic surge of the example."""
-    made = run.set_up(scenario.load(EXAMPLE), policy, run.Options(seed=3))
+    made = run.set_up(scenario.load(EXAMPLE), policy, run.RunOptions(seed=3))
     return played(made, minutes * 60 * NS_PER_S, transport)
 
 
 def short_surge(folder: Path, policy: str, transport: Transport | None) -> Driver:
     """The traffic surge in 25 minutes: nodes are launched for it and terminated after it."""
-    made = run.set_up(variant(folder), policy, run.Options(seed=3))
+    made = run.set_up(variant(folder), policy, run.RunOptions(seed=3))
     return played(made, made.scenario.duration_ns, transport)
 
 
@@ -81,7 +81,7 @@ def short_night(folder: Path, transport: Transport | None) -> Driver:
     traffic["surges"] = [{"start": "5m", "duration": "15m", "ramp": "5m", "factor": 8}]
     path = folder / "scenario.yaml"
     path.write_text(yaml_text.dump(document, sort_keys=False), encoding="utf-8")
-    made = run.set_up(scenario.load(path), "short", run.Options(seed=3))
+    made = run.set_up(scenario.load(path), "short", run.RunOptions(seed=3))
     return played(made, made.scenario.duration_ns, transport)
 
 

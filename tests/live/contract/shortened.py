@@ -64,4 +64,4 @@ def _document(name: str) -> Json:
 def _set_up(folder: Path, document: Json, policy: str) -> run.SetUp:
     path = folder / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
-    return run.set_up(scenario.load(path), policy, run.Options(seed=SEED))
+    return run.set_up(scenario.load(path), policy, run.RunOptions(seed=SEED))

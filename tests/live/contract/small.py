@@ -21,15 +21,16 @@ from live.contract.faulty import Faulty
 from live.contract.worlds import opened
 from tonnage.control.world import World
 from tonnage.decisions import Applied, Bind, Decision, Instances, Launch, Outcome, Reason, Ref, Return
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.hollow.lockstep import Lockstep
 from tonnage.kube.reflector import Delays
 from tonnage.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODE_CLAIMS, NODES, PDBS, PODS, RESOURCE_CLAIMS
 from tonnage.kube.transport import Transport
 from tonnage.kube.verbs import Client
 from tonnage.machines import nodes
-from tonnage.machines.objects import Claim
+from tonnage.machines.objects import SimulatedNodeClaim
 from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STRATEGY
+from tonnage.partitioning.node_cuts import MIG_STRATEGY
 from tonnage.simulation import run, scenario
 from tonnage.simulation.driver import Driver
 from tonnage.units import NS_PER_S
@@ -204,7 +205,7 @@ def embedded(folder: Path) -> Iterator[Small]:
 
 def build(folder: Path, transport: Transport | None = None, *, faulty: bool = False) -> Small:
     """The small cluster: simulated, or on an API."""
-    made = run.set_up(scenario.load(_written(folder)), "slo", run.Options(seed=1))
+    made = run.set_up(scenario.load(_written(folder)), "slo", run.RunOptions(seed=1))
     said = Said()
     injected: list[Faulty] = []
 
@@ -227,7 +228,7 @@ def build(folder: Path, transport: Transport | None = None, *, faulty: bool = Fa
     machine.start([], made.scraper())
     small.run(1)
     cluster = made.cluster
-    spare = nodes.start_node(cluster, Claim(small.launch("spare"), cluster.now_ns))
+    spare = nodes.start_node(cluster, SimulatedNodeClaim(small.launch("spare"), cluster.now_ns))
     nodes.register_node(cluster, spare)
     nodes.initialize_node(cluster, spare)
     small.settle()

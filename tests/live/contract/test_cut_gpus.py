@@ -10,8 +10,8 @@ from deep_seeds import deep
 from live.contract.cut import bought, example, layouts, short_day, under_faults
 from live.contract.same import check_same
 from live.contract.worlds import opened
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.invariants import violations
-from tonnage.partitioning.node_cuts import MIG_CONFIG
 from tonnage.simulation.driver import Driver
 
 MORNING, BEGUN = 80, 35

@@ -53,7 +53,7 @@ def set_up(folder: Path, manifests: list[Json], **spec: Any) -> run.SetUp:
     }
     path = folder / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
-    return run.set_up(scenario.load(path), "plain", run.Options(seed=5))
+    return run.set_up(scenario.load(path), "plain", run.RunOptions(seed=5))
 
 
 def whole_gangs(folder: Path) -> run.SetUp:
@@ -126,7 +126,7 @@ def check_alike(simulated: Driver, on_api: Driver) -> None:
 
 def example(name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
     """The first minutes of an example."""
-    made = run.set_up(scenario.load(EXAMPLES / name), policy, run.Options(seed=2))
+    made = run.set_up(scenario.load(EXAMPLES / name), policy, run.RunOptions(seed=2))
     return played(made, minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
 
 

@@ -11,6 +11,7 @@ from live.gangs.gang_cluster import SteppedClock
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Instances, Outcome, Reason, Ref, Relayout
+from tonnage.facts.labels import MIG_CONFIG
 from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.informer import Informers
 from tonnage.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, PODS
@@ -21,7 +22,7 @@ from tonnage.live.cutting import Cutter, read_order
 from tonnage.live.watching import watch_world
 from tonnage.live.world import ClusterWorld
 from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
-from tonnage.partitioning.node_cuts import MIG_CONFIG, MIG_STATE, MIG_STRATEGY
+from tonnage.partitioning.node_cuts import MIG_STATE, MIG_STRATEGY
 from tonnage.partitioning.node_layouts import Order
 from tonnage.units import NS_PER_S
 

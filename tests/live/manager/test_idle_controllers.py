@@ -21,7 +21,7 @@ from tonnage.decisions import Ref
 from tonnage.kube.resources import DEPLOYMENTS, HPAS, NODE_POOLS, PODS
 from tonnage.kube.verbs import Client
 from tonnage.live.healthz import Health, HealthServer, Metrics
-from tonnage.live.idling import Standing
+from tonnage.live.idling import IdleReasons
 
 ASKS = {
     "tonnage.dev/autoscale": "slo",
@@ -152,7 +152,7 @@ class Noted:
 def test_a_reason_is_told_and_noted_once_for_each_time_that_it_comes() -> None:
     told: list[str] = []
     world: Any = Noted()
-    standing = Standing(lambda controller, why: told.append(f"{controller}: {why}"))
+    standing = IdleReasons(lambda controller, why: told.append(f"{controller}: {why}"))
     about = Ref("Deployment", "m", "default", "u")
     none, empty = Idle("NoDeployments", "nobody asked"), Idle("NoMetrics", "q answers nothing", about)
     for found in ([none], [none], [empty], [empty], [], [empty]):

@@ -95,7 +95,7 @@ def write(
 
 def played(folder: Path, seed: int = 0) -> SetUp:
     """The run, played to its end with all that engines export scraped."""
-    made = run.set_up(scenario.load(folder), "fixed", run.Options(seed=seed))
+    made = run.set_up(scenario.load(folder), "fixed", run.RunOptions(seed=seed))
     run.play(made, engines=True)
     return made
 

@@ -152,7 +152,7 @@ def test_what_prefix_caches_found_is_a_prefix_of_all_prompts(tmp_path: Path) -> 
     assert profile.measured is not None and profile.measured.found_in_cache is not None
     assert profile.shared_prefix == pytest.approx(512, abs=48)
     again = run.set_up(
-        scenario.load(measured_runs.write(tmp_path / "again")), "fixed", run.Options(profiles={SERVICE: profile})
+        scenario.load(measured_runs.write(tmp_path / "again")), "fixed", run.RunOptions(profiles={SERVICE: profile})
     )
     run.play(again, engines=True)
     _, second = fitted(again)

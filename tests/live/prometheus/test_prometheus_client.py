@@ -11,7 +11,7 @@ import pytest
 from scripted_server import Reply, data, error, page, serving, vector
 
 from tonnage.errors import InputError, NotAnswered
-from tonnage.live.prometheus import Fault, Prometheus, PrometheusError
+from tonnage.live.prometheus import Prometheus, PrometheusError, QueryFailure
 from tonnage.metrics.promql import Sample, Scalar, Vector
 
 AT = 1_700_000_000_123_999_999  # ns
@@ -138,33 +138,41 @@ STATUS = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no",
 @pytest.mark.parametrize(
     ("reply", "fault", "says"),
     [
-        (error(400, "bad_data", "parse error at char 4"), Fault.QUERY, "refuses the query (bad_data): parse error"),
-        (error(422, "execution", "many-to-many"), Fault.QUERY, "refuses the query (execution): many-to-many"),
-        (error(503, "timeout", "query timed out"), Fault.UNAVAILABLE, "cannot answer (timeout): query timed out"),
-        (error(500, "internal", "disk"), Fault.UNAVAILABLE, "cannot answer (internal): disk"),
-        (error(429, "too_many", "slow down"), Fault.UNAVAILABLE, "cannot answer (too_many): slow down"),
-        (error(403, "forbidden", "tenant x"), Fault.DENIED, "denies access (status 403): tenant x"),
-        (error(200, "bad_data", "odd"), Fault.QUERY, "refuses the query (bad_data): odd"),
-        (page(401), Fault.DENIED, "denies access (status 401) (give a token file or user:password"),
-        (page(), Fault.FOREIGN, "answers with text/html and not with Prometheus' JSON (status 200)"),
-        (page(404), Fault.FOREIGN, "has no /api/v1/query (status 404) (check the path in the URL"),
-        (page(502), Fault.UNAVAILABLE, "cannot answer: status 502 with text/html (a proxy answers for it"),
-        (page(503, b"no healthy\nupstream", "text/plain"), Fault.UNAVAILABLE, "text/plain: no healthy upstream"),
-        (page(302, Location="https://login.example"), Fault.FOREIGN, "redirects to https://login.example"),
-        (page(200, b'{"a": 1}', "application/json"), Fault.FOREIGN, "answers with application/json and not"),
-        (page(200, b"\xff\xfe", "application/json"), Fault.FOREIGN, "answers with application/json and not"),
-        (page(404, STATUS, "application/json"), Fault.FOREIGN, "has no /api/v1/query"),
-        (data("matrix", []), Fault.QUERY, "a range of samples for each series (wrap the range in a function"),
-        (data("string", [1, "x"]), Fault.QUERY, "a string (ask for a vector"),
-        (data("", None), Fault.QUERY, "the result type ''"),
-        (data("vector", [HISTOGRAM]), Fault.QUERY, "native histograms"),
-        (data("vector", [{"metric": {}, "value": [1, "much"]}]), Fault.QUERY, "the value 'much'"),
-        (data("vector", {"a": 1}), Fault.QUERY, "a vector that cannot be read"),
-        (data("scalar", "1"), Fault.QUERY, "a scalar that cannot be read"),
-        (Reply(close=True), Fault.UNREACHABLE, "closes the connection without an answer"),
+        (
+            error(400, "bad_data", "parse error at char 4"),
+            QueryFailure.QUERY,
+            "refuses the query (bad_data): parse error",
+        ),
+        (error(422, "execution", "many-to-many"), QueryFailure.QUERY, "refuses the query (execution): many-to-many"),
+        (
+            error(503, "timeout", "query timed out"),
+            QueryFailure.UNAVAILABLE,
+            "cannot answer (timeout): query timed out",
+        ),
+        (error(500, "internal", "disk"), QueryFailure.UNAVAILABLE, "cannot answer (internal): disk"),
+        (error(429, "too_many", "slow down"), QueryFailure.UNAVAILABLE, "cannot answer (too_many): slow down"),
+        (error(403, "forbidden", "tenant x"), QueryFailure.DENIED, "denies access (status 403): tenant x"),
+        (error(200, "bad_data", "odd"), QueryFailure.QUERY, "refuses the query (bad_data): odd"),
+        (page(401), QueryFailure.DENIED, "denies access (status 401) (give a token file or user:password"),
+        (page(), QueryFailure.FOREIGN, "answers with text/html and not with Prometheus' JSON (status 200)"),
+        (page(404), QueryFailure.FOREIGN, "has no /api/v1/query (status 404) (check the path in the URL"),
+        (page(502), QueryFailure.UNAVAILABLE, "cannot answer: status 502 with text/html (a proxy answers for it"),
+        (page(503, b"no healthy\nupstream", "text/plain"), QueryFailure.UNAVAILABLE, "text/plain: no healthy upstream"),
+        (page(302, Location="https://login.example"), QueryFailure.FOREIGN, "redirects to https://login.example"),
+        (page(200, b'{"a": 1}', "application/json"), QueryFailure.FOREIGN, "answers with application/json and not"),
+        (page(200, b"\xff\xfe", "application/json"), QueryFailure.FOREIGN, "answers with application/json and not"),
+        (page(404, STATUS, "application/json"), QueryFailure.FOREIGN, "has no /api/v1/query"),
+        (data("matrix", []), QueryFailure.QUERY, "a range of samples for each series (wrap the range in a function"),
+        (data("string", [1, "x"]), QueryFailure.QUERY, "a string (ask for a vector"),
+        (data("", None), QueryFailure.QUERY, "the result type ''"),
+        (data("vector", [HISTOGRAM]), QueryFailure.QUERY, "native histograms"),
+        (data("vector", [{"metric": {}, "value": [1, "much"]}]), QueryFailure.QUERY, "the value 'much'"),
+        (data("vector", {"a": 1}), QueryFailure.QUERY, "a vector that cannot be read"),
+        (data("scalar", "1"), QueryFailure.QUERY, "a scalar that cannot be read"),
+        (Reply(close=True), QueryFailure.UNREACHABLE, "closes the connection without an answer"),
     ],
 )
-def test_an_answer_that_is_none_is_one_line_with_what_to_do(reply: Reply, fault: Fault, says: str) -> None:
+def test_an_answer_that_is_none_is_one_line_with_what_to_do(reply: Reply, fault: QueryFailure, says: str) -> None:
     with serving(reply) as server, Prometheus(server.url) as prometheus:
         with pytest.raises(PrometheusError) as caught:
             prometheus.query("up", AT)
@@ -174,7 +182,7 @@ def test_an_answer_that_is_none_is_one_line_with_what_to_do(reply: Reply, fault:
     assert says in message
     assert message.endswith(")") and "\n" not in message
     assert caught.value.fault is fault
-    assert isinstance(caught.value, NotAnswered) == (fault in (Fault.UNREACHABLE, Fault.UNAVAILABLE))
+    assert isinstance(caught.value, NotAnswered) == (fault in (QueryFailure.UNREACHABLE, QueryFailure.UNAVAILABLE))
     assert caught.value.exit_code == 2
 
 
@@ -192,7 +200,7 @@ def test_a_server_that_keeps_silent_is_given_up() -> None:
         with pytest.raises(PrometheusError, match=r"gives no answer within 0\.1 s") as caught:
             prometheus.query("up", AT)
         silent.wait.set()
-    assert caught.value.fault is Fault.UNREACHABLE
+    assert caught.value.fault is QueryFailure.UNREACHABLE
 
 
 def test_a_closed_port_is_unreachable() -> None:

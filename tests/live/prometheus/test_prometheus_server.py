@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import real_prometheus
 
-from tonnage.live.prometheus import Fault, Prometheus, PrometheusError
+from tonnage.live.prometheus import Prometheus, PrometheusError, QueryFailure
 from tonnage.metrics.promql import Result, Scalar, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.units import NS_PER_S
@@ -159,7 +159,7 @@ def test_a_series_that_ended_is_no_data(server: str) -> None:
 def test_a_query_that_prometheus_refuses_is_said_with_its_words(server: str, text: str, says: str) -> None:
     with Prometheus(server) as prometheus, pytest.raises(PrometheusError, match=says) as caught:
         prometheus.query(text, EVAL_TIMES_S[0] * NS_PER_S)
-    assert caught.value.fault is Fault.QUERY
+    assert caught.value.fault is QueryFailure.QUERY
 
 
 def test_a_wrong_path_prefix_is_said(server: str) -> None:

@@ -14,20 +14,20 @@ from tonnage.objects.policy import scaled
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RolloutBounds:
     """How far a rolling update may leave the desired number of pods."""
 
     surge: int
     unavailable: int
 
 
-def bounds(max_surge: int | str, max_unavailable: int | str, desired: int) -> Bounds:
+def bounds(max_surge: int | str, max_unavailable: int | str, desired: int) -> RolloutBounds:
     """Surge is rounded up, unavailability down; where both come to nothing, one pod may be unavailable."""
     surge = scaled(max_surge, desired, up=True)
     unavailable = scaled(max_unavailable, desired, up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1
-    return Bounds(surge, 0 if desired == 0 else min(unavailable, desired))
+    return RolloutBounds(surge, 0 if desired == 0 else min(unavailable, desired))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tonnage.apiserver.controllers.cache import Cache
 from tonnage.apiserver.controllers.meta import Key
-from tonnage.apiserver.controllers.recording import Recorder
+from tonnage.apiserver.controllers.recording import ControllerRecorder
 from tonnage.apiserver.controllers.writer import Writer
 from tonnage.kube.resources import Resource
 from tonnage.kube.verbs import JsonObject
@@ -19,7 +19,7 @@ Item = tuple[str, Key]
 """A controller's name and the key of what it has to look at."""
 
 
-class Queue:
+class WorkQueue:
     """What is to be looked at, first in, first out, each once; and what is to be looked at later."""
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class Context:
 
     cache: Cache
     writer: Writer
-    recorder: Recorder
+    recorder: ControllerRecorder
     clock: Callable[[], float]
     random: Random
-    queue: Queue
+    queue: WorkQueue
 
 
 class Reconciler(Protocol):

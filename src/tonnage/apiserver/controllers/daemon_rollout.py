@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RolloutPlan:
     """Pods to delete, and nodes to make one more pod for."""
 
     delete: tuple[JsonObject, ...] = ()
@@ -43,7 +43,7 @@ def plan(
     value: str,
     now: float,
     is_updated: Callable[[JsonObject, JsonObject, str], bool],
-) -> Plan:
+) -> RolloutPlan:
     """What an update may do now within maxSurge and maxUnavailable; nodes in the order of their names."""
     surge, unavailable = _limits(daemon_set, sum(judged.run for judged in fits.values()))
     min_ready = int(spec_of(daemon_set).get("minReadySeconds") or 0)
@@ -76,7 +76,7 @@ def _pair(pods: Sequence[JsonObject], is_updated: Callable[[JsonObject], bool]) 
     return _Pair(new[0] if new else None, old[0] if old else None)
 
 
-def _replace(pairs: Mapping[str, _Pair | None], limit: int, available: Callable[[JsonObject], bool]) -> Plan:
+def _replace(pairs: Mapping[str, _Pair | None], limit: int, available: Callable[[JsonObject], bool]) -> RolloutPlan:
     """Without surge: old pods go that are not available, and as many others as the limit leaves."""
     missing = 0
     useless: list[JsonObject] = []
@@ -91,12 +91,12 @@ def _replace(pairs: Mapping[str, _Pair | None], limit: int, available: Callable[
             missing += 1
         else:
             candidates.append(pair.old)
-    return Plan(delete=(*useless, *candidates[: max(0, limit - missing)]))
+    return RolloutPlan(delete=(*useless, *candidates[: max(0, limit - missing)]))
 
 
 def _surge(
     pairs: Mapping[str, _Pair | None], fits: Mapping[str, Fit], limit: int, available: Callable[[JsonObject], bool]
-) -> Plan:
+) -> RolloutPlan:
     """With surge: a new pod beside the old one, which goes when the new one is available."""
     surging = count = 0
     delete: list[JsonObject] = []
@@ -126,4 +126,4 @@ def _surge(
             delete.append(pair.old)
     wanted = sum(judged.run for judged in fits.values())
     delete += misplaced[: max(0, count - wanted)]
-    return Plan(tuple(delete), (*allowed, *candidates[: max(0, limit - surging)]))
+    return RolloutPlan(tuple(delete), (*allowed, *candidates[: max(0, limit - surging)]))

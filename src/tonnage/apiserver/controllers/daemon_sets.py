@@ -35,7 +35,17 @@ from tonnage.apiserver.controllers.meta import (
 )
 from tonnage.apiserver.controllers.replica_sets import BURST
 from tonnage.apiserver.controllers.templates import template_hash
-from tonnage.facts.labels import NOT_READY, REVISION_HASH, UNREACHABLE
+from tonnage.facts.labels import (
+    DISK_PRESSURE,
+    MEMORY_PRESSURE,
+    NETWORK_UNAVAILABLE,
+    NOT_READY,
+    PID_PRESSURE,
+    REVISION_HASH,
+    TEMPLATE_GENERATION,
+    UNREACHABLE,
+    UNSCHEDULABLE_TAINT,
+)
 from tonnage.kube.resources import DAEMON_SETS, NODES, PODS, Resource
 from tonnage.kube.verbs import JsonObject
 from tonnage.objects.core import PodSpec, Taint
@@ -43,16 +53,15 @@ from tonnage.objects.selectors import matches
 from tonnage.workloads import daemons
 from tonnage.workloads.daemons import Fit
 
-GENERATION_LABEL = "pod-template-generation"
 _GENERATION = "deprecated.daemonset.template.generation"
 _FAILED_BACKOFF_S = 1.0
 _FAILED_BACKOFF_MOST_S = 900.0
 _NO_EXECUTE = (NOT_READY, UNREACHABLE)
 _NO_SCHEDULE = (
-    "node.kubernetes.io/disk-pressure",
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/pid-pressure",
-    "node.kubernetes.io/unschedulable",
+    DISK_PRESSURE,
+    MEMORY_PRESSURE,
+    PID_PRESSURE,
+    UNSCHEDULABLE_TAINT,
 )
 
 
@@ -278,7 +287,7 @@ def _pod_spec(template: dict[str, Any]) -> dict[str, Any]:
     """The template's spec with the tolerations of DaemonSets."""
     spec = dict(template.get("spec") or {})
     added = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _NO_EXECUTE]
-    keys = [*_NO_SCHEDULE, *(("node.kubernetes.io/network-unavailable",) if spec.get("hostNetwork") else ())]
+    keys = [*_NO_SCHEDULE, *((NETWORK_UNAVAILABLE,) if spec.get("hostNetwork") else ())]
     added += [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
     mine = {(toleration["key"], toleration["effect"]) for toleration in added}
     given = [one for one in spec.get("tolerations") or () if (one.get("key"), one.get("effect")) not in mine]
@@ -292,7 +301,7 @@ def _template(daemon_set: JsonObject, value: str) -> dict[str, Any]:
     labels = {**(metadata.get("labels") or {}), REVISION_HASH: value}
     generation = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION)
     if generation:
-        labels[GENERATION_LABEL] = generation
+        labels[TEMPLATE_GENERATION] = generation
     return {**template, "metadata": {**metadata, "labels": labels}, "spec": _pod_spec(template)}
 
 
@@ -302,7 +311,7 @@ def _is_updated(daemon_set: JsonObject, pod: JsonObject, value: str) -> bool:
     if REVISION_HASH in labels:
         return labels[REVISION_HASH] == value
     generation = (daemon_set["metadata"].get("annotations") or {}).get(_GENERATION)
-    return bool(generation) and labels.get(GENERATION_LABEL) == generation
+    return bool(generation) and labels.get(TEMPLATE_GENERATION) == generation
 
 
 def _pinned(affinity: dict[str, Any] | None, node: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tonnage.apiserver.controllers.arithmetic import Bounds, bounds
+from tonnage.apiserver.controllers.arithmetic import RolloutBounds, bounds
 from tonnage.apiserver.controllers.meta import (
     condition_of,
     generation_of,
@@ -35,10 +35,10 @@ def is_rolling(deployment: JsonObject) -> bool:
     return kind == "RollingUpdate"
 
 
-def bounds_of(deployment: JsonObject) -> Bounds:
+def bounds_of(deployment: JsonObject) -> RolloutBounds:
     """Surge and unavailability that the strategy allows now; none for Recreate."""
     if not is_rolling(deployment):
-        return Bounds(0, 0)
+        return RolloutBounds(0, 0)
     rolling = (spec_of(deployment).get("strategy") or {}).get("rollingUpdate") or {}
     return bounds(rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%"), desired(deployment))
 

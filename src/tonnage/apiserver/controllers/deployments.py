@@ -37,7 +37,8 @@ from tonnage.apiserver.controllers.revisions import (
     size_annotations,
 )
 from tonnage.apiserver.controllers.rollout import Rollout
-from tonnage.apiserver.controllers.templates import HASH_LABEL, same_template, template_hash
+from tonnage.apiserver.controllers.templates import same_template, template_hash
+from tonnage.facts.labels import POD_TEMPLATE_HASH
 from tonnage.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
@@ -238,10 +239,10 @@ class Deployments:
         template = dict(spec.get("template") or {})
         value = template_hash(template, status_of(deployment).get("collisionCount"))
         metadata = dict(template.get("metadata") or {})
-        labels = {**(metadata.get("labels") or {}), HASH_LABEL: value}
+        labels = {**(metadata.get("labels") or {}), POD_TEMPLATE_HASH: value}
         template["metadata"] = {**metadata, "labels": labels}
         selector = dict(spec.get("selector") or {})
-        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: value}
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: value}
         wanted, surge = ds.desired(deployment), ds.bounds_of(deployment).surge
         count = new_replicas(wanted, surge, ds.asked(olds), 0) if ds.is_rolling(deployment) else wanted
         annotations = new_set_annotations(deployment, {}, revision)

@@ -70,7 +70,7 @@ class _Selected:
         return True
 
 
-class Disruption:
+class DisruptionController:
     """The disruption controller."""
 
     name = "controllermanager"

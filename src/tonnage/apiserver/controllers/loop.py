@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from random import Random
 
 from tonnage.apiserver.controllers.cache import Cache
-from tonnage.apiserver.controllers.context import Context, Item, Queue, Reconciler
+from tonnage.apiserver.controllers.context import Context, Item, Reconciler, WorkQueue
 from tonnage.apiserver.controllers.daemon_sets import DaemonSets
 from tonnage.apiserver.controllers.deployments import Deployments
-from tonnage.apiserver.controllers.disruption import Disruption
+from tonnage.apiserver.controllers.disruption import DisruptionController
 from tonnage.apiserver.controllers.evictions import PodGarbage, TaintEviction
 from tonnage.apiserver.controllers.feeds import Feed, Subscribe, WatchEvent
 from tonnage.apiserver.controllers.garbage import Garbage
@@ -26,13 +26,13 @@ from tonnage.apiserver.controllers.meta import Key, key_of, stamp, uid_of, versi
 from tonnage.apiserver.controllers.namespaces import Namespaces, ServiceAccounts
 from tonnage.apiserver.controllers.nodes import Nodes
 from tonnage.apiserver.controllers.quotas import ResourceQuotas
-from tonnage.apiserver.controllers.recording import Recorder
+from tonnage.apiserver.controllers.recording import ControllerRecorder
 from tonnage.apiserver.controllers.replica_sets import ReplicaSets
 from tonnage.apiserver.controllers.resource_claims import ResourceClaims
 from tonnage.apiserver.controllers.stateful_sets import StatefulSets
 from tonnage.apiserver.controllers.volumes import VolumeBinder
 from tonnage.apiserver.controllers.writer import Stale, Writer
-from tonnage.apiserver.status import Refusal
+from tonnage.apiserver.status import StatusError
 from tonnage.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -89,7 +89,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ManagerOptions:
     """``node_grace_s``: seconds without a heartbeat until a node is unknown, 0 for never. ``quarantine_s``: seconds
     that the pods of a node that is gone are left. Defaults are kube-controller-manager's."""
 
@@ -110,16 +110,16 @@ class ControllerManager:
         subscribe: Subscribe,
         clock: Callable[[], float],
         seed: int = 0,
-        options: Options = Options(),
+        options: ManagerOptions = ManagerOptions(),
     ) -> None:
         self._client, self._subscribe, self._clock = client, subscribe, clock
         self._random = Random(seed)
         self._seed = seed
-        self._cache, self._queue = Cache(), Queue()
+        self._cache, self._queue = Cache(), WorkQueue()
         self._wake = threading.Event()
         self._failures: dict[Item, int] = {}
         self._feed: Feed | None = None
-        self._recorder = Recorder(client, clock, self._random)
+        self._recorder = ControllerRecorder(client, clock, self._random)
         self._writer = Writer(client, self._learn, self._forget, self._asked)
         context = Context(self._cache, self._writer, self._recorder, clock, self._random, self._queue)
         replica_sets = ReplicaSets(context)
@@ -134,7 +134,7 @@ class ControllerManager:
             replica_sets,
             DaemonSets(context),
             StatefulSets(context),
-            Disruption(context),
+            DisruptionController(context),
             ResourceQuotas(context),
             VolumeBinder(context),
             ResourceClaims(context),
@@ -192,7 +192,7 @@ class ControllerManager:
         try:
             while self._feed is not None and (change := self._feed.get(0)) is not None:
                 self._take(change)
-        except Refusal as error:
+        except StatusError as error:
             self.last_error = str(error)
             self.close()
             self._start()

@@ -18,20 +18,27 @@ from tonnage.apiserver.controllers.meta import (
     status_of,
     uid_of,
 )
-from tonnage.facts.labels import NOT_READY, UNREACHABLE
+from tonnage.facts.labels import (
+    DISK_PRESSURE,
+    MEMORY_PRESSURE,
+    NETWORK_UNAVAILABLE,
+    NOT_READY,
+    PID_PRESSURE,
+    UNREACHABLE,
+    UNSCHEDULABLE_TAINT,
+)
 from tonnage.kube.resources import LEASES, NODE_LEASES, NODES, PODS, Resource
 from tonnage.kube.verbs import JsonObject
 
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _BY_CONDITION = {
     ("Ready", "False"): NOT_READY,
     ("Ready", "Unknown"): UNREACHABLE,
-    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
-    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
-    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
-    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+    ("MemoryPressure", "True"): MEMORY_PRESSURE,
+    ("DiskPressure", "True"): DISK_PRESSURE,
+    ("NetworkUnavailable", "True"): NETWORK_UNAVAILABLE,
+    ("PIDPressure", "True"): PID_PRESSURE,
 }
-_SCHEDULE_KEYS = frozenset((*_BY_CONDITION.values(), UNSCHEDULABLE))
+_SCHEDULE_KEYS = frozenset((*_BY_CONDITION.values(), UNSCHEDULABLE_TAINT))
 _WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -158,7 +165,7 @@ def _wanted_taints(node: JsonObject) -> list[tuple[str, str]]:
             if one["type"] == "Ready":
                 wanted.append((key, "NoExecute"))
     if spec_of(node).get("unschedulable"):
-        wanted.append((UNSCHEDULABLE, "NoSchedule"))
+        wanted.append((UNSCHEDULABLE_TAINT, "NoSchedule"))
     return wanted
 
 

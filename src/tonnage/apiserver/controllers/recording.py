@@ -22,7 +22,7 @@ class _Written:
     count: int = 0
 
 
-class Recorder:
+class ControllerRecorder:
     """Writes events about objects. Losing one is not an error: ``lost`` counts them."""
 
     def __init__(self, client: Client, clock: Callable[[], float], random: Random) -> None:

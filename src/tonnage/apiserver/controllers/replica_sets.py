@@ -39,7 +39,7 @@ from tonnage.kube.verbs import JsonObject
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.objects.core import LabelSelector
 from tonnage.objects.selectors import matches
-from tonnage.scaling.removal import Standing, removal_order
+from tonnage.scaling.removal import RemovalCandidate, removal_order
 
 BURST = 500
 """Pods made or deleted for one ReplicaSet before others get their turn."""
@@ -245,7 +245,7 @@ class ReplicaSets:
         return [*conditions, condition]
 
 
-def standing(pod: JsonObject) -> Standing:
+def standing(pod: JsonObject) -> RemovalCandidate:
     """What counts of a pod when one of several has to go."""
     status, spec = status_of(pod), spec_of(pod)
     sidecars = {c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
@@ -253,7 +253,7 @@ def standing(pod: JsonObject) -> Standing:
         cost = int(annotations_of(pod).get(POD_DELETION_COST, "0"))
     except ValueError:
         cost = 0
-    return Standing(
+    return RemovalCandidate(
         uid=uid_of(pod),
         node=spec.get("nodeName", ""),
         phase=status.get("phase", "Pending"),

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from tonnage.apiserver.lifecycle import LETTERS
+from tonnage.facts.labels import POD_TEMPLATE_HASH
 
-HASH_LABEL = "pod-template-hash"
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -34,7 +34,7 @@ def same_template(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def comparable(template: dict[str, Any]) -> Any:
     """A pod template as it is compared: without the hash label and without empty parts."""
     metadata = dict(template.get("metadata") or {})
-    metadata["labels"] = {k: v for k, v in (metadata.get("labels") or {}).items() if k != HASH_LABEL}
+    metadata["labels"] = {k: v for k, v in (metadata.get("labels") or {}).items() if k != POD_TEMPLATE_HASH}
     return bare({**template, "metadata": metadata})
 
 

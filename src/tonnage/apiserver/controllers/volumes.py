@@ -13,6 +13,7 @@ import msgspec
 from tonnage.apiserver.controllers.context import Context
 from tonnage.apiserver.controllers.meta import Key, annotations_of, is_deleting, key_of, status_of, uid_of
 from tonnage.facts import provisioners
+from tonnage.facts.labels import ZONE
 from tonnage.kube.resources import NODES, SELECTED_NODE, STORAGE_CLASSES, VOLUME_CLAIMS, VOLUMES, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
@@ -120,7 +121,7 @@ class VolumeBinder:
         maker = provisioners.all().get(class_.provisioner)
         at = self._context.cache.get(NODES, ("", node)) if node else None
         labels = (at or {}).get("metadata", {}).get("labels") or {}
-        usual = (maker.reach, "topology.kubernetes.io/zone") if maker is not None and maker.reach else ()
+        usual = (maker.reach, ZONE) if maker is not None and maker.reach else ()
         reach = next((key for key in usual if key in labels), "")
         if usual and not node:
             reach, zone = book.zone_of(claim, class_)

@@ -23,7 +23,7 @@ from tonnage.workloads.admission.refused import (
     RUNTIME_CLASS,
     SERVICE_ACCOUNT,
     VALIDATION,
-    Refused,
+    AdmissionRefusal,
 )
 
 FAILED_CREATE = "FailedCreate"
@@ -43,7 +43,7 @@ def refused(setting: Setting) -> Iterator[Blocker]:
                 yield _blocker(setting, pods, one)
 
 
-def _rule(one: Refused) -> str:
+def _rule(one: AdmissionRefusal) -> str:
     rule = {
         SERVICE_ACCOUNT: "service-account-missing",
         PRIORITY: "priority-class-missing",
@@ -55,12 +55,12 @@ def _rule(one: Refused) -> str:
     return rule[one.plugin]
 
 
-def _blocker(setting: Setting, pods: Pods, one: Refused) -> Blocker:
+def _blocker(setting: Setting, pods: Pods, one: AdmissionRefusal) -> Blocker:
     message, help_ = _in_words(setting, pods, one)
     return Blocker(_rule(one), REFUSED, pods.ref, pods.where(one.field), message, help_, *said_of(pods, one))
 
 
-def said_of(pods: Pods, one: Refused) -> tuple[str, str]:
+def said_of(pods: Pods, one: AdmissionRefusal) -> tuple[str, str]:
     """(reason, message) that kubectl shows: an event of the controller, or the answer to whoever makes a bare pod."""
     if isinstance(pods.object, core.Pod):
         return "Forbidden", one.sentence(pods.object.name)
@@ -68,7 +68,7 @@ def said_of(pods: Pods, one: Refused) -> tuple[str, str]:
     return FAILED_CREATE, f"Error creating: {one.sentence(prefix, prefix)}"
 
 
-def _in_words(setting: Setting, pods: Pods, one: Refused) -> tuple[str, str]:
+def _in_words(setting: Setting, pods: Pods, one: AdmissionRefusal) -> tuple[str, str]:
     """(the cause, what helps)."""
     kind = _KINDS.get(one.plugin)
     if kind is not None:
@@ -105,7 +105,7 @@ def _asked(lacking: str) -> str:
     )
 
 
-def _raised(one: Refused, spec: core.PodSpec) -> str:
+def _raised(one: AdmissionRefusal, spec: core.PodSpec) -> str:
     requested = one.said.partition("requested: ")[2].partition(", used")[0]
     return f"raise the quota to at least {requested} for one pod, or ask for less"
 
@@ -152,7 +152,7 @@ class _Counted:
         return cls(pods, spec, quotas.usage_of(spec))
 
 
-def _beyond_one_group(quota: ResourceQuota, counted: Sequence[_Counted]) -> tuple[Pods, Refused] | None:
+def _beyond_one_group(quota: ResourceQuota, counted: Sequence[_Counted]) -> tuple[Pods, AdmissionRefusal] | None:
     """The pods at which a group that only runs together meets the quota, and what it says then; None where it fits."""
     used: quotas.Usage = {}
     for one in counted:
@@ -168,7 +168,7 @@ def _partly(
     setting: Setting,
     pods: Pods,
     quota: ResourceQuota,
-    refused: Refused,
+    refused: AdmissionRefusal,
     wanted: str,
     *,
     some: bool,

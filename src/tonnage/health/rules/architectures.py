@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.facts import images
-from tonnage.facts.labels import INSTANCE_TYPE
+from tonnage.facts.labels import ARCH, BETA_ARCH, INSTANCE_TYPE
 from tonnage.health.blocker import CRASHING, Blocker
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects import karpenter
@@ -16,7 +16,6 @@ from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import pool_requirements
 
-ARCH = "kubernetes.io/arch"
 _BOTH = frozenset(images.ARCHITECTURES)
 
 
@@ -55,7 +54,7 @@ def _foreign(pods: Pods, possible: frozenset[str]) -> Iterator[Blocker]:
 
 def _selecting(pods: Pods) -> str:
     """The field by which the pods ask for an architecture."""
-    for key in (ARCH, "beta.kubernetes.io/arch", INSTANCE_TYPE):
+    for key in (ARCH, BETA_ARCH, INSTANCE_TYPE):
         if key in pods.spec.node_selector:
             return f"nodeSelector.{key}"
     required = pods.spec.affinity.node_affinity if pods.spec.affinity else None

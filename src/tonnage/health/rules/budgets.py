@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tonnage.decisions import Ref
 from tonnage.health import labels
 from tonnage.health.blocker import NO_EFFECT, Blocker
-from tonnage.health.bounds import Bounds, bounds
+from tonnage.health.bounds import PodRange, bounds
 from tonnage.health.inventory import DEFAULT
 from tonnage.health.setting import Pods, Setting
 from tonnage.objects.base import where
@@ -95,7 +95,7 @@ class _Budget:
         known = [one for one in self.bounds if one is not None]
         if len(known) < len(self.chosen):
             return
-        total = Bounds(sum(one.least for one in known), sum(one.most for one in known))
+        total = PodRange(sum(one.least for one in known), sum(one.most for one in known))
         if total.most and not self._allows(total.most):
             yield self._blocker(self._of(total.most), self._remedy(total.most))
         elif total.least and not self._allows(total.least):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tonnage.errors import InputError
 from tonnage.facts import model_names
-from tonnage.fleet.geometry import MIG_PREFIX
+from tonnage.facts.labels import GPU, MIG_PREFIX
 from tonnage.health.blocker import NO_EFFECT, Blocker
 from tonnage.health.inventory import content
 from tonnage.health.rules import arguments
@@ -126,7 +126,7 @@ def accelerators(pods: Pods, server: EngineServer) -> dict[str, int]:
             found[name] = amount
     annotations = pods.template.metadata.annotations
     if not found and ("gpu-fraction" in annotations or "gpu-memory" in annotations):
-        found["nvidia.com/gpu"] = int(annotations.get("gpu-fraction-num-devices", "1") or 1)
+        found[GPU] = int(annotations.get("gpu-fraction-num-devices", "1") or 1)
     return found
 
 

@@ -13,7 +13,7 @@ from tonnage.errors import InputError
 from tonnage.facts import gpus, mig
 from tonnage.facts.models import ModelShape
 from tonnage.health.blocker import CRASHING, Blocker
-from tonnage.health.landing import Card, Place
+from tonnage.health.landing import Place, PodGpu
 from tonnage.health.rules import arguments, engines
 from tonnage.health.rules.arguments import crash_blocker
 from tonnage.health.setting import Pods, Setting
@@ -33,7 +33,7 @@ _OVERRIDES = ("--cpu-offload-gb", "--num-gpu-blocks-override", "--kv-cache-memor
 @dataclass(frozen=True, slots=True)
 class _Tried:
     place: Place
-    card: Card
+    card: PodGpu
     refused: EngineRefused | None
 
 
@@ -54,7 +54,7 @@ def gpu_memory(setting: Setting) -> Iterator[Blocker]:
 
 def _tried(places: Iterable[Place], shape: ModelShape, args: VllmArgs) -> Iterator[_Tried]:
     """The engine on each kind of card that the pods may get; nothing of cards for which it cannot be told."""
-    seen: dict[tuple[Card, str], Place] = {}
+    seen: dict[tuple[PodGpu, str], Place] = {}
     for place in places:
         if place.card is not None:
             seen.setdefault((place.card, place.name), place)
@@ -69,7 +69,7 @@ def _tried(places: Iterable[Place], shape: ModelShape, args: VllmArgs) -> Iterat
             yield _Tried(place, card, None)
 
 
-def engine_on(shape: ModelShape, card: Card, args: VllmArgs) -> None:
+def engine_on(shape: ModelShape, card: PodGpu, args: VllmArgs) -> None:
     """Raises EngineRefused where the engine does not start on the card, InputError where that cannot be told."""
     if card.part < 1:
         args = msgspec.structs.replace(args, gpu_memory_utilization=min(utilization(args), card.part))
@@ -117,7 +117,7 @@ def _where_it_lands(best: _Tried, refused: list[_Tried]) -> str:
     return f", on {best.card.name} of {where}{share}"
 
 
-def _fits(shape: ModelShape, card: Card, args: VllmArgs) -> bool:
+def _fits(shape: ModelShape, card: PodGpu, args: VllmArgs) -> bool:
     try:
         engine_on(shape, card, args)
     except InputError:
@@ -125,7 +125,7 @@ def _fits(shape: ModelShape, card: Card, args: VllmArgs) -> bool:
     return True
 
 
-def _remedy(shape: ModelShape, card: Card, args: VllmArgs, why: EngineRefused) -> str:
+def _remedy(shape: ModelShape, card: PodGpu, args: VllmArgs, why: EngineRefused) -> str:
     """The smallest change that helps, tried with the same arithmetic."""
     found = []
     if why.kind == "cache":
@@ -140,13 +140,13 @@ def _remedy(shape: ModelShape, card: Card, args: VllmArgs, why: EngineRefused) -
                 found.append(f"use {more.gpus} GPUs with --tensor-parallel-size {size}")
                 break
     for gpu in sorted(gpus.all(), key=lambda one: (one.memory_mib, one.name)):
-        if gpu.karpenter_name and _fits(shape, Card(gpu.name), args):
+        if gpu.karpenter_name and _fits(shape, PodGpu(gpu.name), args):
             found.append(f"use a whole GPU of {gpu.memory_mib / 1024:.0f} GiB or more, such as {gpu.name}")
             break
     return ", or ".join(found) or why.problems[0].hint
 
 
-def _longest(shape: ModelShape, card: Card, args: VllmArgs) -> int:
+def _longest(shape: ModelShape, card: PodGpu, args: VllmArgs) -> int:
     """The longest context that the engine holds on the card; 0 where not even one token."""
     try:
         engine = engine_config(

@@ -17,7 +17,7 @@ class Send(NamedTuple):
     kind: Kind
 
 
-class Move(NamedTuple):
+class StartTransfer(NamedTuple):
     """Start to move the data; ``moved`` is to be called when it has ended, well or not."""
 
     transfer: int
@@ -58,7 +58,7 @@ class Lost(NamedTuple):
     reason: str
 
 
-Action: TypeAlias = Send | Move | Fence | Free | Cancel | Run | Lost
+Action: TypeAlias = Send | StartTransfer | Fence | Free | Cancel | Run | Lost
 
 
 class Leases(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.inference.disaggregation.actions import Action, Fence, Free, Kind, Leases, Lost, Move, Run, Send
+from tonnage.inference.disaggregation.actions import Action, Fence, Free, Kind, Leases, Lost, Run, Send, StartTransfer
 
 
 class DestinationState(Enum):
@@ -131,7 +131,7 @@ class Destination:
         reserved.deadline_ns = max(reserved.deadline_ns, now_ns + self.leases.patience_ns)
         if kind == "ready" and not self.push and reserved.state is DestinationState.RESERVED:
             reserved.state = DestinationState.MOVING
-            return [Send(transfer, "reading"), Move(transfer)]
+            return [Send(transfer, "reading"), StartTransfer(transfer)]
         return []
 
     def expire(self, now_ns: int) -> list[Action]:

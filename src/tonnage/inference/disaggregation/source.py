@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.inference.disaggregation.actions import Action, Cancel, Fence, Free, Kind, Leases, Move, Send
+from tonnage.inference.disaggregation.actions import Action, Cancel, Fence, Free, Kind, Leases, Send, StartTransfer
 
 
 class SourceState(Enum):
@@ -161,7 +161,7 @@ class Source:
         if not (self.push and held.wanted and held.state is SourceState.HELD):
             return []
         held.state = SourceState.MOVING
-        return [Move(transfer)]
+        return [StartTransfer(transfer)]
 
     def _told_to_stop(self, transfer: int, held: _Held) -> list[Action]:
         if self.push and held.state is SourceState.MOVING:

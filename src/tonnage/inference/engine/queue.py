@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tonnage.inference.engine.requests import Request
 
 
-class Queue:
+class WaitingQueue:
     """The waiting requests of an engine. They may be given before they arrive, in order of arrival.
 
     With ``by_priority`` the lowest priority value among those that have arrived goes first, then who was submitted

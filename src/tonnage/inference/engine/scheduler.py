@@ -18,7 +18,7 @@ from tonnage.inference.engine.decoding import Decoding
 from tonnage.inference.engine.hybrid_cache import HybridCache
 from tonnage.inference.engine.kv_cache import KvCache
 from tonnage.inference.engine.prefix_cache import PrefixCache
-from tonnage.inference.engine.queue import Queue
+from tonnage.inference.engine.queue import WaitingQueue
 from tonnage.inference.engine.requests import End, Finished, Request, Unfinished
 from tonnage.inference.timing import PS_PER_NS, TICKS_PER_NS, TICKS_PER_PS
 
@@ -45,7 +45,7 @@ class Scheduler:
         self.requests: dict[int, Request] = {}
         self.held: dict[int, tuple[Request, int]] = {}
         self.reserved: dict[int, int] = {}
-        self.waiting = Queue(by_priority=config.policy == "priority")
+        self.waiting = WaitingQueue(by_priority=config.policy == "priority")
         self.running: dict[int, Request] = {}
         self.prefilling: Request | None = None
         self.chunks: list[Request] = []

@@ -49,7 +49,7 @@ _NORMAL = 1.645
 """Ends of a 90 % interval of a normal distribution, in standard deviations."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class MeasuredLatency(msgspec.Struct, frozen=True):
     """What was measured of ``replica`` under ``load``, in seconds; None where it was not. ``line`` of its file."""
 
     replica: Replica
@@ -70,7 +70,7 @@ class Calibration(msgspec.Struct, frozen=True):
     source: str
 
 
-def fit(readings: Sequence[Reading], source: str) -> Calibration:
+def fit(readings: Sequence[MeasuredLatency], source: str) -> Calibration:
     """The factor of ``readings``, which are of one model.
 
     Raises InputError: no readings, several models, and as :func:`estimate` where a reading cannot be estimated."""
@@ -115,7 +115,7 @@ def apply(found: Estimate, calibration: Calibration) -> Estimate:
     )
 
 
-def parse(text: str, file: str, plain: Replica) -> list[Reading]:
+def parse(text: str, file: str, plain: Replica) -> list[MeasuredLatency]:
     """The readings of a CSV file; what a row does not say is that of ``plain``. Raises InputError with a problem for
     each cell that cannot be used."""
     table = csv.DictReader(io.StringIO(text), restval="")
@@ -154,7 +154,7 @@ class _Row:
     def __init__(self, cells: dict[str, str], file: str, line: int, problems: list[Problem]) -> None:
         self._cells, self._file, self._line, self._problems = cells, file, line, problems
 
-    def reading(self, plain: Replica) -> Reading:
+    def reading(self, plain: Replica) -> MeasuredLatency:
         """What the line says. Problems are noted, and their cells left as those of ``plain``."""
         gpu = plain.gpu
         try:
@@ -174,7 +174,7 @@ class _Row:
         times = [self._number(name, 0.0, least=0.0) / 1e3 or None for name in TIMES]
         if times == [None, None]:
             self._refuse("tpot_ms", "no time is given", "give tpot_ms or ttft_ms")
-        return Reading(replica, load, times[0], times[1], self._line)
+        return MeasuredLatency(replica, load, times[0], times[1], self._line)
 
     def _number(self, name: str, default: float | None, *, least: float = 1.0, whole: bool = False) -> float:
         text = self._cells.get(name, "")

@@ -42,7 +42,7 @@ _FIRST = 3
 _HOPPER = frozenset(("h100", "h200", "h20", "gh200"))
 
 
-class Group(NamedTuple):
+class MeasuredGroup(NamedTuple):
     """Points of one model in one format on one card, framework and parallelism."""
 
     model: str
@@ -68,7 +68,7 @@ class Group(NamedTuple):
 class Measured:
     """Groups of points, to find those that are nearest to a replica."""
 
-    def __init__(self, groups: Sequence[Group], shapes: Sequence[ModelShape]) -> None:
+    def __init__(self, groups: Sequence[MeasuredGroup], shapes: Sequence[ModelShape]) -> None:
         """``shapes`` are those of the groups' models, one a group. Raises ValueError without a group."""
         if not groups:
             raise ValueError("no measured points")
@@ -101,7 +101,7 @@ class Measured:
         """That to the nearest group, up to :data:`FARTHEST`."""
         return min(float(self.distances(replica).min()), FARTHEST)
 
-    def nearest(self, replica: Replica, count: int = _FIRST) -> tuple[tuple[Group, float], ...]:
+    def nearest(self, replica: Replica, count: int = _FIRST) -> tuple[tuple[MeasuredGroup, float], ...]:
         """The ``count`` nearest groups with their distances, nearest first."""
         distances = self.distances(replica)
         order = np.argsort(distances, kind="stable")[:count]
@@ -112,7 +112,7 @@ class Measured:
 def measured() -> Measured:
     """What the constants that ship were fitted to."""
     groups = [
-        Group(
+        MeasuredGroup(
             row["model"],
             row["gpu"],
             row["precision"],

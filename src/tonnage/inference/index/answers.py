@@ -15,7 +15,7 @@ class TierBlocks(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class EventCounts:
     """What the events did, in blocks, and what was left out, so that nothing is lost in silence."""
 
     stored: int = 0

@@ -186,7 +186,7 @@ class EventIndex(Holdings):
         def key(tokens: Sequence[int], before: int, extras: Sequence[object] | None) -> int:
             return hashes.chain(tokens, self.block_size, before, [extras] if extras else None, self._hash)[0]
 
-        begin = start or parts.Part(before, (), (), ())
+        begin = start or parts.BlockPart(before, (), (), ())
         for name, part in list(parts.grown(given.hashes, given.tokens, given.extras, begin, self.block_size, key)):
             if len(part.tokens) > self.block_size:
                 self.counts.other_block_size += 1

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Literal
 
 from tonnage.inference.index import hashes
-from tonnage.inference.index.answers import Counts
+from tonnage.inference.index.answers import EventCounts
 from tonnage.inference.index.events import DEVICE, DISK, HOST
 from tonnage.inference.index.held import TierHeld, WorkerHeld
 from tonnage.inference.index.runs import Ranges, RunIndex
@@ -37,7 +37,7 @@ class Holdings:
         self.max_blocks = max_blocks
         self.max_orphans = max_orphans
         self.count_copies = count_copies
-        self.counts = Counts()
+        self.counts = EventCounts()
         self.slots = Slots()
         self._engine_keys = keys == "engine"
         self._hash = hash

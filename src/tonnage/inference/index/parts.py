@@ -46,7 +46,7 @@ def _made_up(name: int, at: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BlockPart:
     """An engine's small block. ``before``: key of the index's block before the one that it is part of. ``tokens`` and
     ``extras``: of that block, up to the end of this part. ``members``: the engine's blocks in it so far. ``key``: of
     the whole, where this part is its last."""
@@ -62,11 +62,11 @@ class Part:
 class Parts:
     """One worker's small blocks: what each is part of, how many copies each tier has, and the wholes of each."""
 
-    known: dict[int, Part] = field(default_factory=dict)
+    known: dict[int, BlockPart] = field(default_factory=dict)
     tiers: tuple[dict[int, int], dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}, {}))
     wholes: dict[int, dict[int, None]] = field(default_factory=dict)
 
-    def add(self, name: int, part: Part, tier: int, *, copies: bool) -> None:
+    def add(self, name: int, part: BlockPart, tier: int, *, copies: bool) -> None:
         """The tier has the block, or one more copy of it."""
         self.known[name] = part
         held = self.tiers[tier]
@@ -75,7 +75,7 @@ class Parts:
             for member in part.members:
                 self.wholes.setdefault(member, {})[name] = None
 
-    def complete(self, name: int, tier: int) -> Iterator[tuple[int, Part]]:
+    def complete(self, name: int, tier: int) -> Iterator[tuple[int, BlockPart]]:
         """(last part's name, last part) of the wholes with this part that the tier has all parts of."""
         held = self.tiers[tier]
         for last in self.wholes.get(name, ()):
@@ -128,20 +128,20 @@ def grown(
     names: Sequence[int],
     tokens: Sequence[int],
     extras: Sequence[Sequence[Any] | None] | None,
-    start: Part,
+    start: BlockPart,
     size: int,
     key: Callable[[Sequence[int], int, Sequence[Any] | None], int],
-) -> Iterator[tuple[int, Part]]:
+) -> Iterator[tuple[int, BlockPart]]:
     """(name, part) of consecutive small blocks that follow ``start``, which may be a whole. ``size``: tokens of a
     whole; ``key``: of a whole by its tokens, the key before it and its extras."""
     step = len(tokens) // len(names)
     at = start
     for number, name in enumerate(names):
         if at.key is not None:
-            at = Part(at.key, (), (), ())
+            at = BlockPart(at.key, (), (), ())
         own = extras[number] if extras is not None and number < len(extras) else None
         taken = (*at.tokens, *tokens[number * step : (number + 1) * step])
         with_extras, members = (*at.extras, *(own or ())), (*at.members, name)
         whole = key(taken, at.before, list(with_extras) or None) if len(taken) == size else None
-        at = Part(at.before, taken, with_extras, members, whole)
+        at = BlockPart(at.before, taken, with_extras, members, whole)
         yield name, at

@@ -3,7 +3,7 @@
 from tonnage.inference.memory.formats import Precision, precision, precisions
 from tonnage.inference.memory.serving import (
     KvCapacity,
-    Part,
+    MemoryPart,
     ServingMemory,
     kv_capacity,
     kv_kinds,
@@ -18,7 +18,7 @@ from tonnage.inference.memory.serving import (
 
 __all__ = [
     "KvCapacity",
-    "Part",
+    "MemoryPart",
     "Precision",
     "ServingMemory",
     "kv_capacity",

@@ -15,7 +15,7 @@ import msgspec
 from tonnage.inference import tables
 from tonnage.inference.memory import kinds, serving
 from tonnage.inference.memory.formats import Precision
-from tonnage.inference.memory.serving import KvCapacity, Part, ServingMemory
+from tonnage.inference.memory.serving import KvCapacity, MemoryPart, ServingMemory
 
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
@@ -47,7 +47,7 @@ def engine_memory(
     hybrid: bool = True,
     cuda_graphs: bool = True,
     sorts_logits: bool = False,
-    extra: tuple[Part, ...] = (),
+    extra: tuple[MemoryPart, ...] = (),
 ) -> EngineMemory:
     """The memory of ``shape`` on each of ``tensor_parallel`` · ``pipeline_parallel`` GPUs under a server of kind
     ``engine``.

@@ -71,7 +71,7 @@ class EngineKind(msgspec.Struct, frozen=True):
         return self.reserve_output_permille >= 1000 and not self.preempts
 
 
-class Limits(msgspec.Struct, frozen=True):
+class EngineDefaults(msgspec.Struct, frozen=True):
     """Defaults that depend on the GPU: tokens per step, sequences (0: from the KV cache), sequences of CUDA graphs."""
 
     max_num_batched_tokens: int
@@ -107,7 +107,7 @@ def sources(name: str) -> dict[str, str]:
     return found
 
 
-def limits(kind: EngineKind, gpu: Gpu, *, tensor_parallel: int = 1) -> Limits:
+def limits(kind: EngineKind, gpu: Gpu, *, tensor_parallel: int = 1) -> EngineDefaults:
     """What a server of this kind sets for itself on this GPU."""
     if kind.name == VLLM:
         row = next(
@@ -116,11 +116,11 @@ def limits(kind: EngineKind, gpu: Gpu, *, tensor_parallel: int = 1) -> Limits:
             if gpu.memory_mib * MIB >= row.min_memory_gib * GIB
             and not (row.except_gpu and gpu.name.startswith(row.except_gpu))
         )
-        return Limits(row.max_num_batched_tokens, row.max_num_seqs)
+        return EngineDefaults(row.max_num_batched_tokens, row.max_num_seqs)
     known = [row for row in tables.rows("engine_kind_limits.csv") if row["engine"] == kind.name]
     chosen = next(row for row in known if gpu.memory_mib >= int(row["min_memory_mib"]))
     graphs = chosen["graph_batch_tp4" if tensor_parallel >= 4 else "graph_batch"]
-    return Limits(int(chosen["max_num_batched_tokens"]), int(chosen["max_num_seqs"] or 0), int(graphs or 0))
+    return EngineDefaults(int(chosen["max_num_batched_tokens"]), int(chosen["max_num_seqs"] or 0), int(graphs or 0))
 
 
 def engine_config(

@@ -35,7 +35,7 @@ _TORCH_SHARE = 0.99
 and no ECC in their memory is 0.985, the highest 0.994."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class MemoryPart(msgspec.Struct, frozen=True):
     """Bytes on one GPU, and how they come about."""
 
     name: str
@@ -50,7 +50,7 @@ class ServingMemory(msgspec.Struct, frozen=True):
     visible: int
     requested: int
     utilization: float
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
 
     @property
     def used(self) -> int:
@@ -153,7 +153,7 @@ def weights(
     tensor_parallel: int = 1,
     pipeline_parallel: int = 1,
     pipeline_layers: Sequence[int] = (),
-) -> list[Part]:
+) -> list[MemoryPart]:
     """Weights of the fullest GPU, as vLLM deals them out, or with ``pipeline_layers`` on each stage.
 
     Attention heads, FFN columns, experts and the vocabulary are divided by TP. Where there are fewer KV heads than
@@ -194,7 +194,7 @@ def stages(layers: int, pipeline_parallel: int) -> list[int]:
     return held
 
 
-def _dealt(shape: ModelShape, stored: Precision, tp: int, held: Sequence[int], stage: int) -> list[Part]:
+def _dealt(shape: ModelShape, stored: Precision, tp: int, held: Sequence[int], stage: int) -> list[MemoryPart]:
     counts = counting.count(shape)
     dense_layers = shape.layers - shape.moe_layers
     first = sum(held[:stage])
@@ -238,22 +238,22 @@ def _padding(shape: ModelShape, stored: Precision, tp: int) -> float:
     return padded / (shape.hidden * shape.expert_ffn / tp)
 
 
-def _weight(name: str, params: int, size: float, share: float) -> Part:
+def _weight(name: str, params: int, size: float, share: float) -> MemoryPart:
     of = "" if share == 1 else f" x {share:.6g}"
-    return Part(f"weights: {name}", ceil(params * size * share), f"{params:,} parameters x {size:g} B{of}")
+    return MemoryPart(f"weights: {name}", ceil(params * size * share), f"{params:,} parameters x {size:g} B{of}")
 
 
-def _padded(part: Part, padding: float) -> Part:
+def _padded(part: MemoryPart, padding: float) -> MemoryPart:
     if padding == 1 or part.name != "weights: experts":
         return part
     return msgspec.structs.replace(part, formula=f"{part.formula}, of which x {padding:.4g} is padding")
 
 
-def _lumped(shape: ModelShape, stored: Precision, tp: int, layers: int) -> Part:
+def _lumped(shape: ModelShape, stored: Precision, tp: int, layers: int) -> MemoryPart:
     size = stored.bytes_per_weight
     total = ceil(shape.params * size / tp * layers / shape.layers)
     text = f"{shape.params:,} parameters x {size:g} B / TP {tp} x {layers} of {shape.layers} layers"
-    return Part("weights: all", total, text)
+    return MemoryPart("weights: all", total, text)
 
 
 def kv_kinds(
@@ -323,7 +323,7 @@ def serving_memory(
     utilization: float,
     cuda_graphs: bool = True,
     sorts_logits: bool = False,
-    extra: tuple[Part, ...] = (),
+    extra: tuple[MemoryPart, ...] = (),
     pipeline_layers: Sequence[int] = (),
 ) -> ServingMemory:
     """Memory of the fullest GPU under vLLM's rule. ``utilization`` is --gpu-memory-utilization, times the share of
@@ -342,12 +342,12 @@ def serving_memory(
         tensor_parallel=tensor_parallel,
         sorts=sorts_logits,
     )
-    parts.append(Part("activations", size, text))
-    parts.append(Part("CUDA context and libraries", int(known["non_torch_bytes"]), "estimate from start-up logs"))
+    parts.append(MemoryPart("activations", size, text))
+    parts.append(MemoryPart("CUDA context and libraries", int(known["non_torch_bytes"]), "estimate from start-up logs"))
     if tensor_parallel * pipeline_parallel > 1:
-        parts.append(Part("NCCL buffers", int(known["nccl_bytes"]), "estimate, per GPU with TP or PP"))
+        parts.append(MemoryPart("NCCL buffers", int(known["nccl_bytes"]), "estimate, per GPU with TP or PP"))
     if cuda_graphs:
-        parts.append(Part("CUDA graphs", int(known["cuda_graph_bytes"]), "estimate from start-up logs"))
+        parts.append(MemoryPart("CUDA graphs", int(known["cuda_graph_bytes"]), "estimate from start-up logs"))
     return ServingMemory(visible, ceil(visible * utilization), utilization, (*parts, *extra))
 
 

@@ -1,6 +1,6 @@
 """Paged KV memory beside contiguous regions: the comparison of the PagedAttention paper, played again."""
 
 from tonnage.inference.paged.contiguous import Sized
-from tonnage.inference.paged.schemes import SCHEMES, Report, Scheme, SchemeResult, Setting, Shares, compare
+from tonnage.inference.paged.schemes import SCHEMES, PagedEngine, PagedReport, Scheme, SchemeResult, Shares, compare
 
-__all__ = ["SCHEMES", "Report", "Scheme", "SchemeResult", "Setting", "Shares", "Sized", "compare"]
+__all__ = ["SCHEMES", "PagedReport", "Scheme", "SchemeResult", "PagedEngine", "Shares", "Sized", "compare"]

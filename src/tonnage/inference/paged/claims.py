@@ -18,7 +18,7 @@ _GAIN_LEAST, _GAIN_MOST = 2.0, 4.0
 _NAMES = {"max": "max length", "pow2": "power of two", "exact": "exact"}
 
 
-class Claim(msgspec.Struct, frozen=True):
+class CheckedClaim(msgspec.Struct, frozen=True):
     """``verdict``: ``holds``; ``exceeded`` where more was measured than is claimed; ``does not hold``; ``not
     measured`` where memory was never the limit."""
 
@@ -28,7 +28,9 @@ class Claim(msgspec.Struct, frozen=True):
     verdict: str
 
 
-def claims(results: Sequence[tuple[str, int, Mapping[str, float | None]]], baseline_block: int) -> tuple[Claim, ...]:
+def claims(
+    results: Sequence[tuple[str, int, Mapping[str, float | None]]], baseline_block: int
+) -> tuple[CheckedClaim, ...]:
     """The claims on ``results``: (kind, block size, measures ``wasted`` 0 to 1, ``batch``, ``rate``) of each scheme.
 
     A measure is None where memory was never the limit: then it says nothing of how memory is given out.
@@ -53,16 +55,16 @@ def _ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
 
 
-def _within(claim: str, value: float | None, least: float, most: float, *, share: bool) -> Claim:
+def _within(claim: str, value: float | None, least: float, most: float, *, share: bool) -> CheckedClaim:
     claimed = f"{least:.0%} to {most:.0%}" if share else f"{least:.0f}x to {most:.0f}x"
     if value is None:
-        return Claim(claim, claimed, "-", "not measured")
+        return CheckedClaim(claim, claimed, "-", "not measured")
     verdict = "does not hold" if value < least else "exceeded" if value > most else "holds"
-    return Claim(claim, claimed, f"{value:.1%}" if share else f"{value:.2f}x", verdict)
+    return CheckedClaim(claim, claimed, f"{value:.1%}" if share else f"{value:.2f}x", verdict)
 
 
-def _below(claim: str, value: float | None, limit: float) -> Claim:
+def _below(claim: str, value: float | None, limit: float) -> CheckedClaim:
     claimed = f"below {limit:.0%}"
     if value is None:
-        return Claim(claim, claimed, "-", "not measured")
-    return Claim(claim, claimed, f"{value:.1%}", "holds" if value < limit else "does not hold")
+        return CheckedClaim(claim, claimed, "-", "not measured")
+    return CheckedClaim(claim, claimed, f"{value:.1%}", "holds" if value < limit else "does not hold")

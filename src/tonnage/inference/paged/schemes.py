@@ -25,11 +25,11 @@ import msgspec
 
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.engine.requests import Finished
-from tonnage.inference.paged.claims import Claim, claims
+from tonnage.inference.paged.claims import CheckedClaim, claims
 from tonnage.inference.paged.contiguous import Gate, Reservation, Sized, next_power_of_two, reservation
 from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_S, StepTiming, StepWork
 
-__all__ = ["Claim", "Report", "Scheme", "SchemeResult", "Setting", "Shares", "Sized", "compare"]
+__all__ = ["CheckedClaim", "PagedReport", "Scheme", "SchemeResult", "PagedEngine", "Shares", "Sized", "compare"]
 
 _TICKS_PER_MS = TICKS_PER_S // 1_000
 _SCALE = TICKS_PER_NS
@@ -61,7 +61,7 @@ SCHEMES = (
 )
 
 
-class Setting(msgspec.Struct, frozen=True):
+class PagedEngine(msgspec.Struct, frozen=True):
     """The engine without its memory scheme. ``kv_tokens`` is the KV memory in tokens; times come from ``timing``."""
 
     kv_tokens: int
@@ -104,7 +104,7 @@ class SchemeResult(msgspec.Struct, frozen=True):
     ttft_ms_p99: float | None = None
 
 
-class Report(msgspec.Struct, frozen=True):
+class PagedReport(msgspec.Struct, frozen=True):
     """All schemes on the same requests. ``refused``: requests longer than ``max_model_len`` or the KV memory, which
     no scheme was given."""
 
@@ -116,17 +116,17 @@ class Report(msgspec.Struct, frozen=True):
     mean_output_tokens: float
     offered_requests_per_s: float
     schemes: tuple[SchemeResult, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[CheckedClaim, ...]
 
 
 def compare(
     requests: Sequence[Sized],
-    setting: Setting,
+    setting: PagedEngine,
     *,
     load: float = DEFAULT_LOAD,
     schemes: Sequence[Scheme] = SCHEMES,
     observe: Callable[[int], None] | None = None,
-) -> Report:
+) -> PagedReport:
     """Play ``requests`` (arrival in ns, in order) under every scheme. Deterministic; no random number is drawn.
 
     ``observe`` is called twice for each scheme, after each of its measurements, with the number of ``requests``.
@@ -156,7 +156,7 @@ def compare(
     for place, scheme in enumerate(schemes):
         results[place] = _with_latency(results[place], paced, scheme, setting)
         seen(len(requests))
-    return Report(
+    return PagedReport(
         kv_tokens=setting.kv_tokens,
         max_model_len=setting.max_model_len,
         requests=len(kept),
@@ -173,7 +173,7 @@ def _unseen(requests: int) -> None:
     """Nobody looks on."""
 
 
-def _fits(request: Sized, setting: Setting, schemes: Sequence[Scheme]) -> bool:
+def _fits(request: Sized, setting: PagedEngine, schemes: Sequence[Scheme]) -> bool:
     """By every scheme: whole blocks, or the next power of two in one piece."""
     total, longest = setting.kv_tokens, setting.max_model_len
     if request.prompt + request.output > longest:
@@ -200,7 +200,7 @@ def _measures(result: SchemeResult) -> dict[str, float | None]:
 class _Meter:
     """The engine's timing, scaled; while ``on``, it sees every step as it starts and weighs what memory holds."""
 
-    def __init__(self, scheme: Scheme, setting: Setting) -> None:
+    def __init__(self, scheme: Scheme, setting: PagedEngine) -> None:
         self.window = setting.timing.window
         self.decode_token = setting.timing.decode_token * _SCALE
         self.window_token = setting.timing.window_token * _SCALE
@@ -245,7 +245,7 @@ class _Meter:
             self.sums[place] += part * ticks
 
 
-def _engine(scheme: Scheme, setting: Setting, *, metered: bool) -> tuple[Engine, Gate | None, _Meter]:
+def _engine(scheme: Scheme, setting: PagedEngine, *, metered: bool) -> tuple[Engine, Gate | None, _Meter]:
     """An engine in ticks, the gate before it if its memory is contiguous, and what its steps are weighed by."""
     config = EngineConfig(
         max_num_batched_tokens=setting.max_num_batched_tokens,
@@ -285,7 +285,7 @@ class _MeteredEngine(Engine):
         meter.on = False
 
 
-def _saturated(requests: list[Sized], scheme: Scheme, setting: Setting, mean_output: float) -> SchemeResult:
+def _saturated(requests: list[Sized], scheme: Scheme, setting: PagedEngine, mean_output: float) -> SchemeResult:
     engine, gate, meter = _engine(scheme, setting, metered=True)
     _play(requests, engine, gate)
     if meter.elapsed != engine.busy_ns:
@@ -320,7 +320,7 @@ def _at_rate(requests: list[Sized], rate: float) -> list[Sized]:
     return [one._replace(arrival=(one.arrival - first) * span // (last - first)) for one in requests]
 
 
-def _with_latency(result: SchemeResult, paced: list[Sized], scheme: Scheme, setting: Setting) -> SchemeResult:
+def _with_latency(result: SchemeResult, paced: list[Sized], scheme: Scheme, setting: PagedEngine) -> SchemeResult:
     if not paced:
         return result
     engine, gate, _ = _engine(scheme, setting, metered=False)

@@ -17,7 +17,7 @@ from tonnage.facts import gpus
 from tonnage.inference.estimate import EstimatedTiming, Replica
 from tonnage.inference.estimate.shapes import plain_shape
 from tonnage.inference.paged.contiguous import Sized
-from tonnage.inference.paged.schemes import Setting
+from tonnage.inference.paged.schemes import PagedEngine
 from tonnage.units import NS_PER_S
 
 KV_TOKENS = 15_700
@@ -37,9 +37,9 @@ OPT_13B = plain_shape(
 )
 
 
-def paper_setting() -> Setting:
+def paper_setting() -> PagedEngine:
     """OPT-13B on one A100 with 40 GB."""
-    return Setting(
+    return PagedEngine(
         kv_tokens=KV_TOKENS,
         max_model_len=LONGEST,
         max_num_batched_tokens=2560,

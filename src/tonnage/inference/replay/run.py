@@ -28,7 +28,7 @@ from tonnage.inference.engine.prefix_cache import PrefixCache
 from tonnage.inference.engine.requests import Finished
 from tonnage.inference.prompts import BlockNames, Path, length
 from tonnage.inference.routing.overlap import overlap_of
-from tonnage.inference.routing.policies import Policy
+from tonnage.inference.routing.policies import RoutingPolicy
 from tonnage.inference.routing.router import Router
 from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, Receipt, RouteRequest, Worker
 from tonnage.inference.tiers import Tiers
@@ -157,7 +157,7 @@ class Replay:
 def replay(
     log: Log,
     cluster: Cluster,
-    policy: Policy,
+    policy: RoutingPolicy,
     *,
     event_lag_ns: int = 0,
     seed: int = 0,
@@ -225,7 +225,7 @@ class _Held(Mapping[int, int]):
 
 
 class _Player:
-    def __init__(self, log: Log, cluster: Cluster, policy: Policy, event_lag_ns: int, seed: int) -> None:
+    def __init__(self, log: Log, cluster: Cluster, policy: RoutingPolicy, event_lag_ns: int, seed: int) -> None:
         self._log = log
         self._cluster = cluster
         self._policy = policy

@@ -4,7 +4,7 @@ from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
 from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.flow import FlowControl, FlowSettings
-from tonnage.inference.routing.policies import Policy
+from tonnage.inference.routing.policies import RoutingPolicy
 from tonnage.inference.routing.router import Router
 from tonnage.inference.routing.seconds import Tonnage, TonnageSettings
 from tonnage.inference.routing.types import CostsOf, Overlap, Parts, Receipt, RouteRequest, StepCosts, Worker
@@ -18,7 +18,7 @@ __all__ = [
     "FlowSettings",
     "Overlap",
     "Parts",
-    "Policy",
+    "RoutingPolicy",
     "Receipt",
     "RouteRequest",
     "Router",

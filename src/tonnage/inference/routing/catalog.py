@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tonnage.errors import InputError
 from tonnage.inference.routing.peers import Dynamo, LlmD, SgLang
-from tonnage.inference.routing.policies import LeastLoaded, Policy, PowerOfTwo, RandomWorker, RoundRobin
+from tonnage.inference.routing.policies import LeastLoaded, PowerOfTwo, RandomWorker, RoundRobin, RoutingPolicy
 from tonnage.inference.routing.seconds import Tonnage, TonnageSettings
 from tonnage.inference.routing.types import CostsOf, StepCosts
 
-_POLICIES: dict[str, type[Policy]] = {
+_POLICIES: dict[str, type[RoutingPolicy]] = {
     policy.name: policy for policy in (RoundRobin, RandomWorker, LeastLoaded, PowerOfTwo, Dynamo, LlmD, SgLang, Tonnage)
 }
 
@@ -23,7 +23,7 @@ def make_policy(
     *,
     costs_of: CostsOf | None = None,
     predicts: bool = True,
-) -> Policy:
+) -> RoutingPolicy:
     """A new policy. All but the name is for ``tonnage``: see :class:`Tonnage`; ``costs_of`` counts before ``costs``.
 
     Raises InputError for an unknown name, and for ``tonnage`` without the engine's timing.

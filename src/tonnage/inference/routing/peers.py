@@ -10,7 +10,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference.routing.book import Book
-from tonnage.inference.routing.policies import Choice, Policy, draw_least, tokens_left
+from tonnage.inference.routing.policies import RouteChoice, RoutingPolicy, draw_least, tokens_left
 from tonnage.inference.routing.types import Overlap, Reason, RouteRequest, Worker
 
 
@@ -32,7 +32,7 @@ class DynamoSettings(msgspec.Struct, frozen=True):
                 raise InputError.at(f"{value} is no {field}", field=field, hint=f"give a number {allowed}")
 
 
-class Dynamo(Policy):
+class Dynamo(RoutingPolicy):
     """Dynamo's default selector at temperature 0: the least cost in blocks, ties at random.
 
     cost = prefill_load_scale · max(0, raw - credit) + decode blocks + weight · requests in flight, where raw is the
@@ -51,7 +51,7 @@ class Dynamo(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         settings = self.settings
         shared = book.shared_blocks(request.path)
         least_prefill = 0
@@ -77,7 +77,7 @@ class Dynamo(Policy):
         worker = next(worker for worker in workers if worker.index == chosen)
         booked = max(0, request.prompt_tokens - self._cached_tokens(overlap, worker))
         reason: Reason = "prefix" if overlap.held(chosen) else "load"
-        return Choice(chosen, reason, booked, costs=tuple(costs))
+        return RouteChoice(chosen, reason, booked, costs=tuple(costs))
 
     def _cached_tokens(self, overlap: Overlap, worker: Worker) -> int:
         index = worker.index
@@ -95,7 +95,7 @@ class LlmDSettings(msgspec.Struct, frozen=True):
     lora: float = 0.0  # the lora-affinity scorer is not part of the default profile
 
 
-class LlmD(Policy):
+class LlmD(RoutingPolicy):
     """llm-d's scorers, summed by weight; the highest sum wins, ties at random. The cost shown is the sum, negated.
 
     queue: (max - q) / (max - min) over the workers, 1 where all are equal, q being the requests that wait for their
@@ -113,7 +113,7 @@ class LlmD(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         settings = self.settings
         queues = [book.load(worker.index).prefilling for worker in workers]
         longest, shortest = max(queues), min(queues)
@@ -129,7 +129,7 @@ class LlmD(Policy):
         chosen = draw_least(costs, rng)
         worker = next(worker for worker in workers if worker.index == chosen)
         reason: Reason = "prefix" if overlap.held(chosen) else "load"
-        return Choice(chosen, reason, tokens_left(request, overlap, worker), costs=tuple(costs))
+        return RouteChoice(chosen, reason, tokens_left(request, overlap, worker), costs=tuple(costs))
 
 
 def _lora_score(adapter: str, worker: Worker, in_use: dict[str, int]) -> float:
@@ -177,7 +177,7 @@ class _Tree:
             self.blocks -= high - low
 
 
-class SgLang(Policy):
+class SgLang(RoutingPolicy):
     """SGLang's cache_aware policy, as published.
 
     With requests in flight apart by more than both thresholds, the shortest queue, whatever is cached where; else the
@@ -197,7 +197,7 @@ class SgLang(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         settings = self.settings
         queues = [(worker.index, float(book.load(worker.index).requests)) for worker in workers]
         longest = max(queue for _, queue in queues)
@@ -212,9 +212,9 @@ class SgLang(Policy):
         else:
             chosen = draw_least([(worker.index, float(self._tree(worker.index).blocks)) for worker in workers], rng)
         worker = next(worker for worker in workers if worker.index == chosen)
-        return Choice(chosen, reason, tokens_left(request, overlap, worker), costs=tuple(queues))
+        return RouteChoice(chosen, reason, tokens_left(request, overlap, worker), costs=tuple(queues))
 
-    def dispatched(self, request: RouteRequest, choice: Choice, now_ns: int) -> None:
+    def dispatched(self, request: RouteRequest, choice: RouteChoice, now_ns: int) -> None:
         size = request.prompt_tokens // request.blocks if request.blocks else 1
         self._tree(choice.worker).add(request, self.settings.max_tree_size // (_CHARACTERS * size))
 

@@ -20,7 +20,7 @@ Looks: TypeAlias = Literal["nothing", "load", "caches"]
 worker holds of the prompt, which is booked; what any worker holds."""
 
 
-class Choice(msgspec.Struct, frozen=True, gc=False):
+class RouteChoice(msgspec.Struct, frozen=True, gc=False):
     """What a policy decided. ``prefill_tokens`` and ``prefill_s`` are what is to be booked for the request.
 
     ``held``: blocks of the prompt that the worker is taken to hold; ``parts``: see ``Receipt``.
@@ -36,7 +36,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[tuple[int, Parts], ...] = ()
 
 
-class Policy:
+class RoutingPolicy:
     """A rule that chooses a worker. ``unit`` is that of its costs.
 
     ``looks``: what a policy does not look at need not be found out for it, and one that looks at nothing need not be
@@ -51,11 +51,11 @@ class Policy:
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         """Choose among ``workers``; ``overlap`` counts blocks, ``rng`` decides ties."""
         raise NotImplementedError
 
-    def dispatched(self, request: RouteRequest, choice: Choice, now_ns: int) -> None:
+    def dispatched(self, request: RouteRequest, choice: RouteChoice, now_ns: int) -> None:
         """The choice was booked."""
 
     def freed(self, request_id: int, booking: Booking, now_ns: int) -> None:
@@ -89,7 +89,7 @@ def draw_least(costs: Sequence[tuple[int, float]], rng: Random) -> int:
     return best[0] if len(best) == 1 else rng.choice(best)
 
 
-class RoundRobin(Policy):
+class RoundRobin(RoutingPolicy):
     """Each worker in turn, by index; one that comes or goes does not upset the order of the others."""
 
     name = "round-robin"
@@ -100,14 +100,14 @@ class RoundRobin(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         later = [worker for worker in workers if worker.index > self._last]
         worker = min(later or workers, key=_index)
         self._last = worker.index
-        return Choice(worker.index, "turn", tokens_left(request, overlap, worker))
+        return RouteChoice(worker.index, "turn", tokens_left(request, overlap, worker))
 
 
-class RandomWorker(Policy):
+class RandomWorker(RoutingPolicy):
     """Any worker."""
 
     name = "random"
@@ -115,12 +115,12 @@ class RandomWorker(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         worker = rng.choice(workers)
-        return Choice(worker.index, "turn", tokens_left(request, overlap, worker))
+        return RouteChoice(worker.index, "turn", tokens_left(request, overlap, worker))
 
 
-class LeastLoaded(Policy):
+class LeastLoaded(RoutingPolicy):
     """The fewest requests in flight, then the fewest prompt tokens to compute."""
 
     name = "least-loaded"
@@ -129,7 +129,7 @@ class LeastLoaded(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         loads = [book.load(worker.index) for worker in workers]
         least = min((load.requests, load.prefill_tokens) for load in loads)
         best = [
@@ -137,10 +137,10 @@ class LeastLoaded(Policy):
         ]
         chosen = best[0] if len(best) == 1 else rng.choice(best)
         costs = tuple((worker.index, float(load.requests)) for worker, load in zip(workers, loads, strict=True))
-        return Choice(chosen.index, "load", tokens_left(request, overlap, chosen), costs=costs)
+        return RouteChoice(chosen.index, "load", tokens_left(request, overlap, chosen), costs=costs)
 
 
-class PowerOfTwo(Policy):
+class PowerOfTwo(RoutingPolicy):
     """Of two workers drawn at random, the one with fewer requests in flight."""
 
     name = "power-of-two"
@@ -149,11 +149,11 @@ class PowerOfTwo(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         drawn = rng.sample(workers, 2) if len(workers) > 1 else list(workers)
         chosen = min(drawn, key=lambda worker: book.load(worker.index).requests)
         costs = tuple((worker.index, float(book.load(worker.index).requests)) for worker in drawn)
-        return Choice(chosen.index, "load", tokens_left(request, overlap, chosen), costs=costs)
+        return RouteChoice(chosen.index, "load", tokens_left(request, overlap, chosen), costs=costs)
 
 
 def _index(worker: Worker) -> int:

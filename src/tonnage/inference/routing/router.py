@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from random import Random
 
 from tonnage.inference.routing.book import Book
-from tonnage.inference.routing.policies import Policy
+from tonnage.inference.routing.policies import RoutingPolicy
 from tonnage.inference.routing.types import NOTHING_CACHED, Overlap, Reason, Receipt, RouteRequest, Worker
 
 RECEIPTS = 1_024
@@ -22,7 +22,7 @@ class Router:
     """
 
     def __init__(
-        self, policy: Policy, workers: Iterable[Worker], rng: Random | None = None, *, receipts: int = RECEIPTS
+        self, policy: RoutingPolicy, workers: Iterable[Worker], rng: Random | None = None, *, receipts: int = RECEIPTS
     ) -> None:
         self.policy = policy
         self.book = Book()

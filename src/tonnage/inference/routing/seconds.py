@@ -12,7 +12,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference.routing.book import Book, Booking, WorkerLoad
-from tonnage.inference.routing.policies import Choice, Policy, most_hits
+from tonnage.inference.routing.policies import RouteChoice, RoutingPolicy, most_hits
 from tonnage.inference.routing.predicted import PredictedInserts
 from tonnage.inference.routing.types import CostsOf, Overlap, Parts, Reason, RouteRequest, StepCosts, Worker
 
@@ -85,7 +85,7 @@ class _Row(NamedTuple):
         return self.worker.index, made
 
 
-class Tonnage(Policy):
+class Tonnage(RoutingPolicy):
     """Least predicted seconds.
 
     cost = wait (booked prefills not yet computed, stretched by the observed slowness; room in the KV cache; an adapter
@@ -137,7 +137,7 @@ class Tonnage(Policy):
 
     def choose(
         self, request: RouteRequest, overlap: Overlap, workers: Sequence[Worker], book: Book, now_ns: int, rng: Random
-    ) -> Choice:
+    ) -> RouteChoice:
         settings = self.settings
         self._workers = len(workers)
         session = None if request.session is None else self._sessions.get(request.session)
@@ -155,7 +155,7 @@ class Tonnage(Policy):
         shown = [chosen]
         if len(rows) > 1:
             shown.append(best if best is not chosen else min((row for row in rows if row is not chosen), key=_total))
-        return Choice(
+        return RouteChoice(
             chosen.worker.index,
             self._reason(request, chosen, max(row.held for row in rows), len(ties), session),
             chosen.tokens,
@@ -302,7 +302,7 @@ class Tonnage(Policy):
             return
         self._decayed_ns = now_ns
 
-    def dispatched(self, request: RouteRequest, choice: Choice, now_ns: int) -> None:
+    def dispatched(self, request: RouteRequest, choice: RouteChoice, now_ns: int) -> None:
         index, new = choice.worker, request.blocks - choice.held
         if self._expected is not None:
             self._expected.sent(request.request_id, index, request.path)

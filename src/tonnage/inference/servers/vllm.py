@@ -16,7 +16,7 @@ from tonnage.facts.cuda import Version, split_image
 from tonnage.facts.models import ModelShape
 from tonnage.inference import vllm_flags
 from tonnage.inference.servers.command_lines import Word, commands, environment
-from tonnage.inference.vllm_args import Given, VllmArgs, given, parse_vllm_args
+from tonnage.inference.vllm_args import GivenFlag, VllmArgs, given, parse_vllm_args
 from tonnage.objects import core
 
 MODEL = "--model"
@@ -55,7 +55,7 @@ class EngineServer(msgspec.Struct, frozen=True):
         """The release of vLLM, by the tag of its own image."""
         return vllm_flags.version_of(self.container.image)
 
-    def given(self) -> list[Given]:
+    def given(self) -> list[GivenFlag]:
         """The flags as they were written."""
         return list(_given(tuple(word.text for word in self.words)))
 
@@ -102,7 +102,7 @@ def all_in(index: int, container: core.Container, shapes: Shapes = _NONE) -> Ite
 
 
 @lru_cache(maxsize=1024)
-def _given(words: tuple[str, ...]) -> tuple[Given, ...]:
+def _given(words: tuple[str, ...]) -> tuple[GivenFlag, ...]:
     return tuple(given(words))
 
 

@@ -16,7 +16,7 @@ _SHARES = (2, 4)
 """Replicas of a time-sliced GPU that are considered unless asked for otherwise."""
 
 
-class Card(msgspec.Struct, frozen=True):
+class EngineGpu(msgspec.Struct, frozen=True):
     """``gpu`` is what the engine sees: for a MIG instance its share of memory, bandwidth and arithmetic. A GPU that is
     time-sliced among ``per_gpu`` replicas shows each all of itself: each must keep to its part of the memory and gets
     its part of the time. ``whole``: the name of the GPU that is bought."""
@@ -38,7 +38,7 @@ class Card(msgspec.Struct, frozen=True):
         return self.kind != "gpu"
 
 
-def get(name: str) -> Card:
+def get(name: str) -> EngineGpu:
     """The card called ``name``: a GPU (``l40s``), a MIG instance (``h100:1g.10gb``) or a time-sliced share
     (``l4/4``). Raises InputError with near names if there is none, or for a share below two replicas."""
     if "/" in name:
@@ -58,32 +58,32 @@ def get(name: str) -> Card:
         return _slice(gpus.get(whole), int(count))
     gpu, profile = mig.resolve(name)
     if profile is None:
-        return Card(gpu.name, gpu, gpu.name, "gpu", 1)
-    return Card(gpu.name, gpu, profile.gpu, "mig", profile.max_instances)
+        return EngineGpu(gpu.name, gpu, gpu.name, "gpu", 1)
+    return EngineGpu(gpu.name, gpu, profile.gpu, "mig", profile.max_instances)
 
 
-def shares(gpu: Gpu) -> tuple[Card, ...]:
+def shares(gpu: Gpu) -> tuple[EngineGpu, ...]:
     """The MIG instances of ``gpu`` and its time-sliced shares; not the instance that is the whole GPU."""
     found = [
-        Card(f"{gpu.name}:{profile.name}", mig.as_gpu(gpu, profile), gpu.name, "mig", profile.max_instances)
+        EngineGpu(f"{gpu.name}:{profile.name}", mig.as_gpu(gpu, profile), gpu.name, "mig", profile.max_instances)
         for profile in mig.profiles(gpu.name)
         if profile.max_instances > 1
     ]
     return (*found, *(_slice(gpu, count) for count in _SHARES))
 
 
-def rentable() -> tuple[Card, ...]:
+def rentable() -> tuple[EngineGpu, ...]:
     """Every GPU that a priced EC2 type of x86-64 has, whole, with its shares."""
     names = sorted({kind.gpu for kind in instances.all() if kind.gpu and kind.gpu_count and kind.arch == "amd64"})
-    found: list[Card] = []
+    found: list[EngineGpu] = []
     for name in names:
         gpu = gpus.get(name)
-        found.append(Card(gpu.name, gpu, gpu.name, "gpu", 1))
+        found.append(EngineGpu(gpu.name, gpu, gpu.name, "gpu", 1))
         found += shares(gpu)
     return tuple(found)
 
 
-def _slice(gpu: Gpu, count: int) -> Card:
+def _slice(gpu: Gpu, count: int) -> EngineGpu:
     """Peak rates are divided by the replicas: each has the GPU for its turn, and under load all take theirs."""
 
     def part(rate: float | None) -> float | None:
@@ -97,4 +97,4 @@ def _slice(gpu: Gpu, count: int) -> Card:
         fp8_flops=part(gpu.fp8_flops),
         fp4_flops=part(gpu.fp4_flops),
     )
-    return Card(f"{gpu.name}/{count}", shown, gpu.name, "time-slice", count)
+    return EngineGpu(f"{gpu.name}/{count}", shown, gpu.name, "time-slice", count)

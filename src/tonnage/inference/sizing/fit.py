@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tonnage.inference import memory
-from tonnage.inference.memory import KvCapacity, Part, ServingMemory, kinds
+from tonnage.inference.memory import KvCapacity, MemoryPart, ServingMemory, kinds
 from tonnage.inference.memory.engines import engine_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tonnage.inference.sizing.cards import Card
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.cards import EngineGpu
+    from tonnage.inference.sizing.request import SizingRequest
 
 TENSOR_PARALLEL = (1, 2, 4, 8)
 PIPELINE_PARALLEL = (1, 2, 4)
@@ -28,12 +28,12 @@ _QUANTILE = 1.645
 """Of the standard normal distribution, one-sided 95 %."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ReplicaPlan(msgspec.Struct, frozen=True):
     """One replica: ``tensor_parallel`` · ``pipeline_parallel`` cards, and what is in the memory of the fullest one.
     ``sequences``: how many decode at once without running out of blocks 95 % of the time; ``needed``: KV bytes of one
     sequence of the whole context, without which vLLM does not start."""
 
-    card: Card
+    card: EngineGpu
     tensor_parallel: int
     pipeline_parallel: int
     memory: ServingMemory
@@ -68,8 +68,13 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan(
-    request: Request, card: Card, tensor_parallel: int, pipeline_parallel: int = 1, *, sorts_logits: bool = False
-) -> Plan:
+    request: SizingRequest,
+    card: EngineGpu,
+    tensor_parallel: int,
+    pipeline_parallel: int = 1,
+    *,
+    sorts_logits: bool = False,
+) -> ReplicaPlan:
     """The plan of ``request`` on ``card``; ``sorts_logits`` under vLLM before 0.16. Raises InputError if TP does not
     divide the heads, or PP exceeds the layers."""
     tokens, seqs = limits(request, card)
@@ -92,10 +97,10 @@ def plan(
     kv = found.kv
     sequences = max(1, min(_sequences(request, kv), seqs))
     needed = kv.needed(request.context)
-    return Plan(card, tensor_parallel, pipeline_parallel, found.memory, kv, needed, sequences, seqs, tokens)
+    return ReplicaPlan(card, tensor_parallel, pipeline_parallel, found.memory, kv, needed, sequences, seqs, tokens)
 
 
-def _sequences(request: Request, kv: KvCapacity) -> int:
+def _sequences(request: SizingRequest, kv: KvCapacity) -> int:
     """The most n with n · mean + z · deviation · sqrt(n) blocks in the pool: what n independent sequences hold is
     about normal."""
     mean = kv.layout.blocks(request.lengths.resident)
@@ -105,7 +110,7 @@ def _sequences(request: Request, kv: KvCapacity) -> int:
     return int(root * root)
 
 
-def limits(request: Request, card: Card) -> tuple[int, int]:
+def limits(request: SizingRequest, card: EngineGpu) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs): asked for, or the defaults of the engine, else of vLLM, for this card.
     Where the engine takes its sequences from the KV cache (SGLang), the least that it takes."""
     name = kinds.VLLM if request.system == NO_ENGINE else request.system
@@ -114,7 +119,7 @@ def limits(request: Request, card: Card) -> tuple[int, int]:
     return tokens, min(request.max_num_seqs or own.max_num_seqs or kinds.LEAST_SEQS, tokens)
 
 
-def sizes(request: Request, card: Card, per_node: int) -> Iterator[tuple[int, int]]:
+def sizes(request: SizingRequest, card: EngineGpu, per_node: int) -> Iterator[tuple[int, int]]:
     """(TP, PP) to consider on ``card`` where nothing excludes it (:func:`excluded`), fewest GPUs first: TP divides the
     heads and stays within a node of ``per_node`` GPUs; MIG instances and time-sliced shares are never joined."""
     if card.sliced:
@@ -131,7 +136,7 @@ def sizes(request: Request, card: Card, per_node: int) -> Iterator[tuple[int, in
     yield from sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
 
 
-def excluded(request: Request, card: Card, per_node: int) -> str | None:
+def excluded(request: SizingRequest, card: EngineGpu, per_node: int) -> str | None:
     """Why there is nothing to try on ``card``, whose nodes have ``per_node`` GPUs: one reason, None without."""
     if card.whole in request.stored.not_on:
         return f"vLLM has no kernel there for weights in {request.stored.name}"
@@ -145,10 +150,10 @@ def excluded(request: Request, card: Card, per_node: int) -> str | None:
     return None
 
 
-def _adapters(request: Request, tensor_parallel: int) -> tuple[Part, ...]:
+def _adapters(request: SizingRequest, tensor_parallel: int) -> tuple[MemoryPart, ...]:
     if not request.adapters:
         return ()
     each = memory.lora_params(request.shape, request.lora_rank, tensor_parallel=tensor_parallel)
     size = request.adapters * each * 2
     text = f"{request.adapters} adapters of rank {request.lora_rank}: {each:,} parameters here x 2 B"
-    return (Part("LoRA adapters", size, text),)
+    return (MemoryPart("LoRA adapters", size, text),)

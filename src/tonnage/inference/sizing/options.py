@@ -10,7 +10,7 @@ import msgspec
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import gpus, instances, ownership
 from tonnage.inference.sizing import fit, point
-from tonnage.inference.sizing.fit import Plan
+from tonnage.inference.sizing.fit import ReplicaPlan
 from tonnage.inference.sizing.point import Point
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tonnage.facts.instances import InstanceType
     from tonnage.facts.ownership import Ownership
     from tonnage.facts.price_book import PriceBook
-    from tonnage.inference.sizing.cards import Card
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.cards import EngineGpu
+    from tonnage.inference.sizing.request import SizingRequest
 
 Source = Literal["rent", "own"]
 _MICRO = 1_000_000
@@ -33,7 +33,7 @@ _NODE = 8
 """GPUs of a server that one owns."""
 
 
-class Offer(msgspec.Struct, frozen=True):
+class ReplicaOffer(msgspec.Struct, frozen=True):
     """Where the replicas run: ``nodes`` instances of a type, or owned GPUs (``instance_type`` empty, ``nodes`` 0).
     Dollars are for all of it; ``share_usd_per_hour`` is the part of it whose GPUs the replicas use, ``idle_gpus`` are
     the others. ``spot_usd_per_hour`` is None where no spot price is known. ``formula``: how an hour of an owned GPU
@@ -53,20 +53,20 @@ class Offer(msgspec.Struct, frozen=True):
     formula: str = ""
 
 
-class Option(msgspec.Struct, frozen=True):
+class SizingOption(msgspec.Struct, frozen=True):
     """``replicas`` of ``plan``, each at ``point``. ``miss`` is 0 if the targets are met there, else how many times too
     slow it is; infinite without an estimate. ``offers`` are cheapest first, with ``owned`` among them if owned GPUs
     take part; ``requests_per_s`` and the like are of all replicas."""
 
-    plan: Plan
+    plan: ReplicaPlan
     replicas: int
     point: Point
     miss: float
     requests_per_s: float
     output_tokens_per_s: float
     total_tokens_per_s: float
-    offers: tuple[Offer, ...]
-    owned: Offer | None = None
+    offers: tuple[ReplicaOffer, ...]
+    owned: ReplicaOffer | None = None
 
     @property
     def meets(self) -> bool:
@@ -74,19 +74,19 @@ class Option(msgspec.Struct, frozen=True):
         return self.miss == 0
 
     @property
-    def best(self) -> Offer | None:
+    def best(self) -> ReplicaOffer | None:
         """The cheapest offer; None if no price is known."""
         return self.offers[0] if self.offers else None
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SizingResult(msgspec.Struct, frozen=True):
     """``options`` that fit, those that meet the targets first, cheapest first, then the others, nearest first;
     ``refused`` are the plans of each card that came nearest to fitting, where none of the card fits. ``left_out``: a
     reason for each card that was not tried. ``too_few``: replicas that the load would need at least, where no way that
     fits carries it with the most that are considered."""
 
-    options: tuple[Option, ...]
-    refused: tuple[Plan, ...]
+    options: tuple[SizingOption, ...]
+    refused: tuple[ReplicaPlan, ...]
     left_out: tuple[str, ...] = ()
     too_few: int | None = None
 
@@ -101,12 +101,12 @@ class Market(msgspec.Struct, frozen=True):
     owned: frozenset[str] = frozenset()
 
 
-def answer(request: Request, market: Market) -> Answer:
+def answer(request: SizingRequest, market: Market) -> SizingResult:
     """Every way to serve ``request`` on its cards. Raises InputError for a TP that does not divide the heads, and with
     the reason if there is nothing to try on any card."""
-    found: list[Option] = []
-    refused: list[Plan] = []
-    left_out: dict[str, list[Card]] = {}
+    found: list[SizingOption] = []
+    refused: list[ReplicaPlan] = []
+    left_out: dict[str, list[EngineGpu]] = {}
     for card in request.cards:
         types = types_of(card.whole)
         per_node = max((kind.gpu_count for kind in types), default=_NODE)
@@ -127,10 +127,10 @@ def answer(request: Request, market: Market) -> Answer:
     too_few = None if carried or not found else min(option.replicas for option in found)
     nearest = sorted(refused, key=lambda plan: plan.short)
     reasons = tuple(_for_cards(reason, cards) for reason, cards in left_out.items())
-    return Answer(tuple(sorted(carried, key=_rank)), tuple(nearest), reasons, too_few)
+    return SizingResult(tuple(sorted(carried, key=_rank)), tuple(nearest), reasons, too_few)
 
 
-def _nothing_to_try(left_out: Mapping[str, list[Card]]) -> InputError:
+def _nothing_to_try(left_out: Mapping[str, list[EngineGpu]]) -> InputError:
     """The reasons; of whole GPUs only if there are any."""
     whole = {reason: [card for card in cards if not card.sliced] for reason, cards in left_out.items()}
     reasons = {reason: cards for reason, cards in whole.items() if cards} or left_out
@@ -139,7 +139,7 @@ def _nothing_to_try(left_out: Mapping[str, list[Card]]) -> InputError:
     return InputError(*(Problem(Where(field="--gpu"), one, hint) for one in said[:_SAID]))
 
 
-def _for_cards(reason: str, cards: Iterable[Card]) -> str:
+def _for_cards(reason: str, cards: Iterable[EngineGpu]) -> str:
     return f"{', '.join(card.name for card in cards)}: {reason}"
 
 
@@ -148,10 +148,10 @@ def types_of(gpu: str) -> tuple[InstanceType, ...]:
     return tuple(kind for kind in instances.all() if kind.gpu == gpu and kind.gpu_count and kind.arch == "amd64")
 
 
-def shown(options: Iterable[Option], most: int) -> list[Option]:
+def shown(options: Iterable[SizingOption], most: int) -> list[SizingOption]:
     """The first ``most`` that are not beaten on their own GPU: one of the same GPU that costs no more and is no slower
     in both times is enough."""
-    kept: list[Option] = []
+    kept: list[SizingOption] = []
     for option in options:
         if not any(_beats(other, option) for other in kept):
             kept.append(option)
@@ -160,14 +160,14 @@ def shown(options: Iterable[Option], most: int) -> list[Option]:
     return kept
 
 
-def _beats(one: Option, other: Option) -> bool:
+def _beats(one: SizingOption, other: SizingOption) -> bool:
     if one.plan.card.whole != other.plan.card.whole or one.meets < other.meets:
         return False
     times = [(a.point.ttft_s or 0.0, a.point.tpot_s or 0.0) for a in (one, other)]
     return all(a <= b for a, b in zip(*times, strict=True)) and _rank(one) <= _rank(other)
 
 
-def _rank(option: Option) -> tuple[float, float, float, int, str]:
+def _rank(option: SizingOption) -> tuple[float, float, float, int, str]:
     """Those that meet the targets, cheapest an hour, then cheapest a token, then fewest GPUs; then those that miss
     them by least."""
     best = option.best
@@ -175,7 +175,7 @@ def _rank(option: Option) -> tuple[float, float, float, int, str]:
     return option.miss, cost, each, option.plan.gpus * option.replicas, option.plan.label
 
 
-def _option(request: Request, plan: Plan, types: Iterable[InstanceType], market: Market) -> Option:
+def _option(request: SizingRequest, plan: ReplicaPlan, types: Iterable[InstanceType], market: Market) -> SizingOption:
     best, miss = point.most_in_flight(request, plan)
     if 0 < miss < float("inf"):
         best = _about_as_near(request, plan, best)
@@ -195,10 +195,10 @@ def _option(request: Request, plan: Plan, types: Iterable[InstanceType], market:
     if owned is not None and plan.card.whole in market.owned:
         offers.append(owned)
     offers.sort(key=lambda offer: (offer.usd_per_hour, offer.nodes, offer.instance_type))
-    return Option(plan, replicas, at, miss, served, *rates, tuple(offers), owned)
+    return SizingOption(plan, replicas, at, miss, served, *rates, tuple(offers), owned)
 
 
-def replicas_for(request: Request, most: Point) -> int:
+def replicas_for(request: SizingRequest, most: Point) -> int:
     """Replicas that carry the load, each with at most what ``most`` has in flight. One without a load."""
     if request.load.concurrency is not None:
         return max(1, ceil(request.load.concurrency / most.concurrency))
@@ -207,7 +207,7 @@ def replicas_for(request: Request, most: Point) -> int:
     return 1
 
 
-def _about_as_near(request: Request, plan: Plan, least: Point) -> Point:
+def _about_as_near(request: SizingRequest, plan: ReplicaPlan, least: Point) -> Point:
     """The most in flight that is not much slower than the single request of ``least``."""
     low, high, best = 1, plan.sequences + 1, least
     while high - low > 1:
@@ -226,7 +226,7 @@ def _slower(one: Point, other: Point) -> float:
     return max(a / b if a is not None and b else float("inf") for a, b in pairs)
 
 
-def _at_rate(request: Request, plan: Plan, most: Point, rate: float) -> Point:
+def _at_rate(request: SizingRequest, plan: ReplicaPlan, most: Point, rate: float) -> Point:
     """The point with the fewest requests in flight that completes ``rate`` a second."""
     low, high, found = 0, most.concurrency, most
     while high - low > 1:
@@ -240,8 +240,8 @@ def _at_rate(request: Request, plan: Plan, most: Point, rate: float) -> Point:
 
 
 def _rented(
-    plan: Plan, replicas: int, types: Iterable[InstanceType], book: PriceBook, rates: tuple[float, float]
-) -> Iterable[Offer]:
+    plan: ReplicaPlan, replicas: int, types: Iterable[InstanceType], book: PriceBook, rates: tuple[float, float]
+) -> Iterable[ReplicaOffer]:
     for kind in types:
         price = book.on_demand(kind.name)
         if price is None or plan.tensor_parallel > kind.gpu_count:
@@ -251,7 +251,7 @@ def _rented(
         total = nodes * kind.gpu_count
         dollars = nodes * price / _MICRO
         spot_dollars = None if spot is None else nodes * spot / _MICRO
-        yield Offer(
+        yield ReplicaOffer(
             source="rent",
             instance_type=kind.name,
             nodes=nodes,
@@ -266,7 +266,7 @@ def _rented(
         )
 
 
-def _owned(plan: Plan, replicas: int, market: Market, rates: tuple[float, float]) -> Offer | None:
+def _owned(plan: ReplicaPlan, replicas: int, market: Market, rates: tuple[float, float]) -> ReplicaOffer | None:
     """One's own GPUs are counted one by one: what else runs in the server is paid by that."""
     price = market.owned_usd.get(plan.card.whole, ownership.price_usd(plan.card.whole))
     if price is None:
@@ -274,7 +274,7 @@ def _owned(plan: Plan, replicas: int, market: Market, rates: tuple[float, float]
     used = replicas * plan.gpus / plan.card.per_gpu
     count = ceil(used)
     each = market.owning.usd_per_hour(gpus.get(plan.card.whole), price)
-    return Offer(
+    return ReplicaOffer(
         source="own",
         instance_type="",
         nodes=0,
@@ -298,9 +298,9 @@ def _formula(owning: Ownership, price: float, watts: float) -> str:
     )
 
 
-def _nodes(plan: Plan, replicas: int, gpu_count: int) -> tuple[int, float]:
+def _nodes(plan: ReplicaPlan, replicas: int, gpu_count: int) -> tuple[int, float]:
     """(nodes, GPUs of them that are used)."""
-    card: Card = plan.card
+    card: EngineGpu = plan.card
     if card.sliced:
         return ceil(replicas / (gpu_count * card.per_gpu)), replicas / card.per_gpu
     if plan.gpus <= gpu_count:

@@ -14,8 +14,8 @@ from tonnage.inference.sizing import point
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tonnage.inference.sizing.options import Option
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.options import SizingOption
+    from tonnage.inference.sizing.request import SizingRequest
 
 _WIDTH, _HEIGHT = 860, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 250, 40, 55
@@ -31,12 +31,12 @@ class Curve(msgspec.Struct, frozen=True):
     chosen: tuple[float, float] | None
 
 
-def curves(request: Request, options: Sequence[Option]) -> list[Curve]:
+def curves(request: SizingRequest, options: Sequence[SizingOption]) -> list[Curve]:
     """The curves of ``options``, each at up to 24 numbers of requests in flight, evenly spaced by ratio."""
     return [_curve(request, option) for option in options]
 
 
-def _curve(request: Request, option: Option) -> Curve:
+def _curve(request: SizingRequest, option: SizingOption) -> Curve:
     plan, most = option.plan, option.plan.sequences
     counts = sorted({round(most ** (step / (_STEPS - 1))) for step in range(_STEPS)})
     gpus = plan.gpus / plan.card.per_gpu

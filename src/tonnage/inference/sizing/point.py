@@ -17,8 +17,8 @@ from tonnage.inference.estimate.constants import FRAMEWORKS, constants
 from tonnage.inference.estimate.step import decode_work, framework_seconds, step_parts
 
 if TYPE_CHECKING:
-    from tonnage.inference.sizing.fit import Plan
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.fit import ReplicaPlan
+    from tonnage.inference.sizing.request import SizingRequest
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Point(msgspec.Struct, frozen=True):
     nearest: tuple[str, ...] = ()
 
 
-def point(request: Request, plan: Plan, concurrency: int) -> Point:
+def point(request: SizingRequest, plan: ReplicaPlan, concurrency: int) -> Point:
     """The point of ``plan`` with ``concurrency`` requests in flight, all of which must fit its KV cache. Where the
     estimator refuses the replica the point has its reason instead of times."""
     load = Load(concurrency, request.lengths.input_mean, request.lengths.output_mean)
@@ -65,7 +65,7 @@ def point(request: Request, plan: Plan, concurrency: int) -> Point:
     )
 
 
-def decode_step(request: Request, plan: Plan, sequences: float) -> dict[str, float]:
+def decode_step(request: SizingRequest, plan: ReplicaPlan, sequences: float) -> dict[str, float]:
     """Seconds of one decode step of ``sequences`` sequences in mid-output on all stages of a replica, by what takes
     them; what takes none is left out. Raises InputError where the estimator refuses the replica."""
     engine = replica(request, plan)
@@ -77,7 +77,7 @@ def decode_step(request: Request, plan: Plan, sequences: float) -> dict[str, flo
     return {name.replace("_", " "): float(seconds) * factor for name, seconds in parts.items() if seconds}
 
 
-def replica(request: Request, plan: Plan) -> Replica:
+def replica(request: SizingRequest, plan: ReplicaPlan) -> Replica:
     """The engine of ``plan`` in the estimator's words."""
     token = memory.kv_token_bytes(request.shape, request.kv, plan.tensor_parallel)
     return Replica(
@@ -93,7 +93,7 @@ def replica(request: Request, plan: Plan) -> Replica:
     )
 
 
-def most_in_flight(request: Request, plan: Plan) -> tuple[Point, float]:
+def most_in_flight(request: SizingRequest, plan: ReplicaPlan) -> tuple[Point, float]:
     """(the point with the most requests in flight that meets the targets, 0). Where not even one request does: the
     point of one request, and how many times too slow it is. Times grow with the requests in flight, so this is found
     by bisection."""
@@ -112,7 +112,7 @@ def most_in_flight(request: Request, plan: Plan) -> tuple[Point, float]:
     return best, 0.0
 
 
-def excess(request: Request, one: Point) -> float:
+def excess(request: SizingRequest, one: Point) -> float:
     """The larger of the ratios of times to targets; infinite without an estimate, 0 without targets."""
     if one.ttft_s is None or one.tpot_s is None:
         return float("inf")
@@ -121,6 +121,6 @@ def excess(request: Request, one: Point) -> float:
     return max(first, one.tpot_s / targets.tpot_s if targets.tpot_s is not None else 0.0)
 
 
-def kv_bytes_per_token(request: Request, plan: Plan) -> int:
+def kv_bytes_per_token(request: SizingRequest, plan: ReplicaPlan) -> int:
     """KV bytes of one token on one GPU of the plan."""
     return memory.kv_token_bytes(request.shape, request.kv, plan.tensor_parallel)

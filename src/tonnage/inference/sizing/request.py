@@ -12,7 +12,7 @@ from tonnage.errors import InputError
 from tonnage.facts.models import ModelShape
 from tonnage.inference.estimate.calibrate import Calibration
 from tonnage.inference.memory import Precision
-from tonnage.inference.sizing.cards import Card
+from tonnage.inference.sizing.cards import EngineGpu
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class Lengths(msgspec.Struct, frozen=True):
         return max(1, ceil(self.decode_context))
 
 
-class Load(msgspec.Struct, frozen=True):
+class OfferedLoad(msgspec.Struct, frozen=True):
     """Requests in flight at once, or requests per second; one of the two."""
 
     concurrency: int | None = None
@@ -76,7 +76,7 @@ class Targets(msgspec.Struct, frozen=True):
     tpot_s: float | None = None
 
 
-class Request(msgspec.Struct, frozen=True):
+class SizingRequest(msgspec.Struct, frozen=True):
     """What a model is to be sized for. ``utilization``: vLLM's --gpu-memory-utilization. ``max_num_seqs`` and
     ``max_num_batched_tokens``: None takes vLLM's default for the card; ``cuda_graphs`` False is --enforce-eager.
     ``adapters`` LoRA adapters of ``lora_rank`` are held at once. ``cards`` are those to consider.
@@ -89,9 +89,9 @@ class Request(msgspec.Struct, frozen=True):
     kv: Precision
     context: int
     lengths: Lengths
-    load: Load
+    load: OfferedLoad
     targets: Targets
-    cards: tuple[Card, ...]
+    cards: tuple[EngineGpu, ...]
     utilization: float
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None

@@ -17,7 +17,7 @@ from tonnage.units import GIB, usd
 
 if TYPE_CHECKING:
     from tonnage.facts.price_book import PriceBook
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.request import SizingRequest
 
 _GB = 1e9
 _ABOUT = 0.1
@@ -57,7 +57,7 @@ class BySize(msgspec.Struct, frozen=True):
     source: str
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RuleContradiction(msgspec.Struct, frozen=True):
     """A claim of the rules and the fact against it."""
 
     rule: str
@@ -66,7 +66,7 @@ class Fault(msgspec.Struct, frozen=True):
     source: str
 
 
-def advise(request: Request) -> Advice:
+def advise(request: SizingRequest) -> Advice:
     """The branch of the decision tree for the model, and whether its GPUs serve ``request``."""
     size = memory.weight_bytes(request.shape, request.stored) / _GB
     row = next(
@@ -84,17 +84,17 @@ def guides(book: PriceBook | None = None) -> list[Guide]:
     return [_guide(row, book or prices.load()) for row in tables.rows("instance_guide.csv")]
 
 
-def by_size(request: Request, book: PriceBook | None = None) -> list[BySize]:
+def by_size(request: SizingRequest, book: PriceBook | None = None) -> list[BySize]:
     """The guides by model size, beside what their instances do with ``request`` and cost by ``book`` (the bundled)."""
     return [_by_size(request, row, book or prices.load()) for row in tables.rows("model_size_guide.csv")]
 
 
-def faults() -> list[Fault]:
+def faults() -> list[RuleContradiction]:
     """Where the rules are wrong, whatever the model."""
-    return [msgspec.convert(row, Fault) for row in tables.rows("rule_faults.csv")]
+    return [msgspec.convert(row, RuleContradiction) for row in tables.rows("rule_faults.csv")]
 
 
-def _by_size(request: Request, row: dict[str, str], book: PriceBook) -> BySize:
+def _by_size(request: SizingRequest, row: dict[str, str], book: PriceBook) -> BySize:
     billions = request.shape.params / 1e9
     meant = None
     if row["above_b"]:
@@ -105,7 +105,7 @@ def _by_size(request: Request, row: dict[str, str], book: PriceBook) -> BySize:
     return BySize(row["instance_type"], row["says"], meant, price, outcome, row["source"])
 
 
-def _fewest(request: Request, name: str, count: int) -> str:
+def _fewest(request: SizingRequest, name: str, count: int) -> str:
     """The smallest tensor parallel size, of those that divide the heads, with which the GPUs of one node serve."""
     card, plan = cards.get(name), None
     for size in (n for n in (1, 2, 4, 8, 16) if n <= count and request.shape.heads % n == 0):
@@ -118,7 +118,7 @@ def _fewest(request: Request, name: str, count: int) -> str:
     return f"does not start on its {count} x {name}, {short:.1f} GiB per GPU short"
 
 
-def _outcome(request: Request, name: str, count: int) -> str:
+def _outcome(request: SizingRequest, name: str, count: int) -> str:
     heads = request.shape.heads
     size = count if heads % count == 0 else next(n for n in range(count, heads + 1) if heads % n == 0)
     plan = fit.plan(request, cards.get(name), size)

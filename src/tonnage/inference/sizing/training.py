@@ -16,7 +16,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.inference import memory, tables
-from tonnage.inference.memory import Part, Precision
+from tonnage.inference.memory import MemoryPart, Precision
 from tonnage.inference.timing import check_tensor_parallel
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TrainingMemory(msgspec.Struct, frozen=True):
     """One GPU: what the driver shows, and the parts."""
 
     visible: int
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
 
     @property
     def used(self) -> int:
@@ -83,7 +83,7 @@ def training_memory(shape: ModelShape, gpu: Gpu, training: Training) -> Training
     if lora:
         share = dp if training.zero >= 3 else 1
         text = f"frozen, {training.stored.name}, / TP {tp}" + (f" / DP {dp}" if share > 1 else "")
-        parts.append(Part("weights: base model", ceil(frozen / share), text))
+        parts.append(MemoryPart("weights: base model", ceil(frozen / share), text))
     whole = training.stored.name == "fp32" and not lora
     each = 4 if whole else _SIXTEEN
     states = optimizer_bytes(training.optimizer) - (4 if whole else 0)
@@ -94,16 +94,16 @@ def training_memory(shape: ModelShape, gpu: Gpu, training: Training) -> Training
     ):
         share = dp if training.zero >= stage else 1
         text = f"{trained:,} parameters x {size:g} B / TP {tp}" + (f" / DP {dp}" if share > 1 else "")
-        parts.append(Part(name, ceil(trained * size / tp / share), text))
+        parts.append(MemoryPart(name, ceil(trained * size / tp / share), text))
     parts += _activations(shape, training)
     known = tables.vllm_memory()
-    parts.append(Part("CUDA context and libraries", int(known["non_torch_bytes"]), "estimate from start-up logs"))
+    parts.append(MemoryPart("CUDA context and libraries", int(known["non_torch_bytes"]), "estimate from start-up logs"))
     if tp * dp > 1:
-        parts.append(Part("NCCL buffers", int(known["nccl_bytes"]), "estimate, per GPU with TP or DP"))
+        parts.append(MemoryPart("NCCL buffers", int(known["nccl_bytes"]), "estimate, per GPU with TP or DP"))
     return TrainingMemory(memory.visible_bytes(gpu), tuple(parts))
 
 
-def _activations(shape: ModelShape, training: Training) -> list[Part]:
+def _activations(shape: ModelShape, training: Training) -> list[MemoryPart]:
     tokens, tp = training.sequence * training.micro_batch, training.tensor_parallel
     layer = _ACTIVATION - _SPLIT + _SPLIT / tp
     base = f"{training.micro_batch} x {training.sequence:,} tokens x {shape.hidden:,} hidden"
@@ -115,8 +115,10 @@ def _activations(shape: ModelShape, training: Training) -> list[Part]:
         text = f"{base} x ({_RECOMPUTED} B x {shape.layers} layers + {layer:g} B), recomputed"
     logits = ceil(tokens * shape.vocab * 8 / tp)
     return [
-        Part("activations", size, text),
-        Part("logits and their gradient", logits, f"{tokens:,} tokens x {shape.vocab:,} vocabulary x 8 B / TP {tp}"),
+        MemoryPart("activations", size, text),
+        MemoryPart(
+            "logits and their gradient", logits, f"{tokens:,} tokens x {shape.vocab:,} vocabulary x 8 B / TP {tp}"
+        ),
     ]
 
 

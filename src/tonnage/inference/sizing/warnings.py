@@ -15,8 +15,8 @@ from tonnage.units import GIB
 if TYPE_CHECKING:
     from tonnage.facts.gpus import Gpu
     from tonnage.inference.sizing.loading import Loading
-    from tonnage.inference.sizing.options import Offer, Option
-    from tonnage.inference.sizing.request import Request
+    from tonnage.inference.sizing.options import ReplicaOffer, SizingOption
+    from tonnage.inference.sizing.request import SizingRequest
 
 _FIRST_BF16 = (8, 0)
 """The compute capability from which tensor cores take BF16: CUDA C++ Programming Guide."""
@@ -31,7 +31,7 @@ class Warning(msgspec.Struct, frozen=True):
     text: str
 
 
-def warnings(request: Request, option: Option, loading: Loading | None, probe_s: float) -> list[Warning]:
+def warnings(request: SizingRequest, option: SizingOption, loading: Loading | None, probe_s: float) -> list[Warning]:
     """What holds of ``option`` on its cheapest offer. ``loading``: from the disk that will be used; ``probe_s``: how
     long the startup probe waits."""
     found = [
@@ -54,7 +54,7 @@ def warnings(request: Request, option: Option, loading: Loading | None, probe_s:
     return [Warning(about, text) for one in found if one is not None for about, text in [one]]
 
 
-def _other_memory(request: Request, option: Option) -> tuple[str, str] | None:
+def _other_memory(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     """The same name with another amount of memory: A100 in p4d and p4de, H100 and H200 in p5 and p5e."""
     card = option.plan.card
     twins = {"a100-80": ("a100-40", "p4d has A100 of 40 GB, p4de of 80 GB"), "h200": ("h100", "p5 has H100 of 80 GB")}
@@ -80,7 +80,7 @@ def _other_memory(request: Request, option: Option) -> tuple[str, str] | None:
     return "memory", f"{text}: there the same setting lacks {small.short / GIB:.1f} GiB per GPU and does not start"
 
 
-def _links(request: Request, option: Option) -> tuple[str, str] | None:
+def _links(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     plan = option.plan
     if plan.tensor_parallel < 2 or plan.card.gpu.nvlink_bytes_per_s is not None:
         return None
@@ -96,7 +96,7 @@ def _links(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _boxes(request: Request, option: Option) -> tuple[str, str] | None:
+def _boxes(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     """Single-GPU instances of the same GPU do not replace one with several."""
     plan, best = option.plan, option.best
     if plan.tensor_parallel < 2 or best is None:
@@ -115,7 +115,7 @@ def _boxes(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _stages(request: Request, option: Option) -> tuple[str, str] | None:
+def _stages(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     plan, best = option.plan, option.best
     if plan.pipeline_parallel < 2:
         return None
@@ -126,7 +126,7 @@ def _stages(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _replication(request: Request, option: Option) -> tuple[str, str] | None:
+def _replication(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     shape, tp = request.shape, option.plan.tensor_parallel
     if tp < 2:
         return None
@@ -143,7 +143,7 @@ def _replication(request: Request, option: Option) -> tuple[str, str] | None:
     return None
 
 
-def _formats(request: Request, option: Option) -> tuple[str, str] | None:
+def _formats(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     gpu: Gpu = option.plan.card.gpu
     lacking = {"fp8": gpu.fp8_flops, "fp4": gpu.fp4_flops}
     wanted = request.stored.arithmetic
@@ -157,7 +157,7 @@ def _formats(request: Request, option: Option) -> tuple[str, str] | None:
     return None
 
 
-def _engine(request: Request, option: Option) -> tuple[str, str] | None:
+def _engine(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     """GPUs that the serving system has no code for."""
     arch, first = cuda.gpu(option.plan.card.whole).arch, tables.vllm_memory()["compute_capability"]
     if request.system != "vllm" or arch >= cuda.parse_version(f"{first:.1f}"):
@@ -168,7 +168,7 @@ def _engine(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _unquantized(request: Request, option: Option) -> tuple[str, str] | None:
+def _unquantized(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     """Checkpoints that others publish in FP8 may leave attention in 16 bits (Llama-3.1-405B-Instruct-FP8 does)."""
     shape, plan = request.shape, option.plan
     if request.stored.name != "fp8" or shape.precision == "fp8" or not counting.known(shape):
@@ -183,7 +183,7 @@ def _unquantized(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _sampler(request: Request, option: Option) -> tuple[str, str] | None:
+def _sampler(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     """vLLM before 0.16 sorts the logits of all sequences in its profiling run."""
     plan = option.plan
     old = fit.plan(request, plan.card, plan.tensor_parallel, plan.pipeline_parallel, sorts_logits=True)
@@ -196,7 +196,7 @@ def _sampler(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _sharing(option: Option) -> tuple[str, str] | None:
+def _sharing(option: SizingOption) -> tuple[str, str] | None:
     card = option.plan.card
     if card.kind == "mig":
         profile = mig.get(card.whole, card.name.partition(":")[2])
@@ -216,7 +216,7 @@ def _sharing(option: Option) -> tuple[str, str] | None:
     return None
 
 
-def _disk(option: Option, loading: Loading | None, probe_s: float) -> tuple[str, str] | None:
+def _disk(option: SizingOption, loading: Loading | None, probe_s: float) -> tuple[str, str] | None:
     if loading is None or loading.start_s is None or loading.load_s is None:
         return None
     if loading.start_s <= probe_s:
@@ -228,7 +228,7 @@ def _disk(option: Option, loading: Loading | None, probe_s: float) -> tuple[str,
     )
 
 
-def _host(request: Request, option: Option) -> tuple[str, str] | None:
+def _host(request: SizingRequest, option: SizingOption) -> tuple[str, str] | None:
     best = option.best
     if best is None or not best.instance_type:
         return None
@@ -243,8 +243,8 @@ def _host(request: Request, option: Option) -> tuple[str, str] | None:
     )
 
 
-def _idle(option: Option) -> tuple[str, str] | None:
-    best: Offer | None = option.best
+def _idle(option: SizingOption) -> tuple[str, str] | None:
+    best: ReplicaOffer | None = option.best
     if best is None or best.idle_gpus < 1 or not best.instance_type:
         return None
     return "idle", (
@@ -253,7 +253,7 @@ def _idle(option: Option) -> tuple[str, str] | None:
     )
 
 
-def _spot(option: Option) -> tuple[str, str] | None:
+def _spot(option: SizingOption) -> tuple[str, str] | None:
     best = option.best
     if best is None or best.spot_usd_per_hour is None:
         return None
@@ -261,7 +261,7 @@ def _spot(option: Option) -> tuple[str, str] | None:
     return "spot", f"spot saves {saved:.0%} and may be taken with two minutes' notice: no place for users who wait"
 
 
-def _visible(option: Option) -> tuple[str, str] | None:
+def _visible(option: SizingOption) -> tuple[str, str] | None:
     kv = option.plan.memory.kv_cache
     if kv > 0.1 * option.plan.memory.requested:
         return None

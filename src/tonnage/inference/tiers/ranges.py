@@ -83,7 +83,7 @@ class _Ranges:
         return missing
 
 
-class Held(_Ranges):
+class HeldBlocks(_Ranges):
     """What one tier holds: at most ``room`` blocks (None: unlimited), the least recently used is evicted first.
 
     Of blocks that were used together the last goes first, as the beginning of a prompt is of use without its end and

@@ -21,7 +21,7 @@ from math import isinf
 from typing import NamedTuple, TypeAlias
 
 from tonnage.inference.prompts import Path, length
-from tonnage.inference.tiers.ranges import Frequencies, Held
+from tonnage.inference.tiers.ranges import Frequencies, HeldBlocks
 from tonnage.inference.tiers.specs import TierSpec
 from tonnage.inference.timing import PS_PER_NS, TICKS_PER_PS, BatchTiming, StepTiming, StepWork, prompt_work
 from tonnage.units import NS_PER_S
@@ -65,7 +65,7 @@ class Tier:
         if block_bytes < 1:
             raise ValueError("a KV block has at least one byte")
         self.spec = spec
-        self.held = Held(spec.blocks)
+        self.held = HeldBlocks(spec.blocks)
         self.frequencies = Frequencies() if spec.min_frequency > 1 else None
         self.latency_ps = spec.latency_ns * PS_PER_NS
         self.read_ps = _transfer_ps(block_bytes, spec.read_bytes_per_s)

@@ -15,6 +15,7 @@ import msgspec
 
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Launch, Ref
+from tonnage.facts.labels import EKS_NODE_GROUP
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import ClaimView
 from tonnage.fleet.state import Fleet
@@ -24,7 +25,6 @@ from tonnage.live.nodes import has_devices
 from tonnage.objects import core
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.eksctl_groups import EKS_GROUP_LABEL
 from tonnage.provisioning.group_pools import IDLE, GroupPool, group_pools, why_unknown
 from tonnage.provisioning.node_groups import NodeGroup
 from tonnage.provisioning.nodeclass import storage_key
@@ -78,8 +78,8 @@ class GroupNodes:
         """The group that made the node, by its machine or else by its label; "" for another's node."""
         if group := self.group_of(node.spec.provider_id):
             return group.name
-        named = node.metadata.labels.get(EKS_GROUP_LABEL)
-        same = (g.name for g in self._groups.list() if named and g.labels.get(EKS_GROUP_LABEL) == named)
+        named = node.metadata.labels.get(EKS_NODE_GROUP)
+        same = (g.name for g in self._groups.list() if named and g.labels.get(EKS_NODE_GROUP) == named)
         return next(same, "")
 
     def in_flight(self) -> tuple[ClaimView, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tonnage.decisions import Applied, Outcome, Refused, Stale
 from tonnage.errors import InputError, NotAnswered, Problem, Where
 from tonnage.live.clouds import aws_groups
-from tonnage.live.clouds.aws_groups import Declared, Template
+from tonnage.live.clouds.aws_groups import Declared, LaunchTemplate
 from tonnage.live.clouds.port import moved, refusal
 from tonnage.provisioning.node_groups import NodeGroup
 
@@ -91,7 +91,7 @@ class AwsNodeGroups:
         self._once = _client(used, "autoscaling", {"mode": "standard", "total_max_attempts": 1})
         self._ec2 = _client(used, "ec2", adaptive)
         self._eks = _client(used, "eks", adaptive)
-        self._templates: dict[tuple[str, str], Template] = {}  # numbered versions never change
+        self._templates: dict[tuple[str, str], LaunchTemplate] = {}  # numbered versions never change
         self._managed: dict[str, tuple[float, Declared]] = {}
 
     # ---- NodeGroups ----
@@ -157,7 +157,7 @@ class AwsNodeGroups:
             return Stale(f"node group {name} is gone")
         if not set(aws_groups.owned_by(self.cluster)) & aws_groups.tags_of(raws[0]).keys():
             return Refused(f"Auto Scaling group {name} has no tag of cluster {self.cluster}")
-        group = aws_groups.node_group(raws[0], Template(), Declared())
+        group = aws_groups.node_group(raws[0], LaunchTemplate(), Declared())
         changed = moved(group, expect)
         return Stale(changed) if changed else group
 
@@ -169,7 +169,7 @@ class AwsNodeGroups:
         )
         return found
 
-    def _all_templates(self, raws: Iterable[Mapping[str, Any]]) -> dict[str, Template]:
+    def _all_templates(self, raws: Iterable[Mapping[str, Any]]) -> dict[str, LaunchTemplate]:
         """The template of every group, by the group's name; each one is asked for once."""
         found, fresh = {}, dict(self._templates)
         for raw in raws:
@@ -183,24 +183,24 @@ class AwsNodeGroups:
         self._templates = {key: template for key, template in fresh.items() if key[1].isdigit()}
         return found
 
-    def _template(self, identity: str, version: str) -> Template:
+    def _template(self, identity: str, version: str) -> LaunchTemplate:
         reply = self._read(
             "ec2:DescribeLaunchTemplateVersions",
             lambda: self._ec2.describe_launch_template_versions(LaunchTemplateId=identity, Versions=[version]),
         )
         versions = reply["LaunchTemplateVersions"]
-        return aws_groups.template_of(versions[0]["LaunchTemplateData"]) if versions else Template()
+        return aws_groups.template_of(versions[0]["LaunchTemplateData"]) if versions else LaunchTemplate()
 
-    def _launch_configuration(self, raw: Mapping[str, Any]) -> Template:
+    def _launch_configuration(self, raw: Mapping[str, Any]) -> LaunchTemplate:
         name = raw.get("LaunchConfigurationName")
         if not name:
-            return Template()
+            return LaunchTemplate()
         reply = self._read(
             "autoscaling:DescribeLaunchConfigurations",
             lambda: self._scaling.describe_launch_configurations(LaunchConfigurationNames=[name]),
         )
         found = reply["LaunchConfigurations"]
-        return Template(found[0]["InstanceType"], bool(found[0].get("SpotPrice"))) if found else Template()
+        return LaunchTemplate(found[0]["InstanceType"], bool(found[0].get("SpotPrice"))) if found else LaunchTemplate()
 
     def _declared(self, raw: Mapping[str, Any]) -> Declared:
         """What the group's tags say and, of a managed group, what EKS says: the latter wins."""

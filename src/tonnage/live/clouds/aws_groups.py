@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tonnage.facts.labels import EKS_CAPACITY_TYPE
+from tonnage.facts.labels import EKS_NODE_GROUP as EKS_NODE_GROUP_LABEL
 from tonnage.objects import core, quantity
 from tonnage.provisioning import labels
 from tonnage.provisioning.node_groups import MIXED, NodeGroup
@@ -26,7 +28,7 @@ _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_S
 _KUBERNETES_EFFECTS = frozenset(_EFFECTS.values())
 
 
-class Template(msgspec.Struct, frozen=True):
+class LaunchTemplate(msgspec.Struct, frozen=True):
     """A launch template or launch configuration: its instance type, "" where attributes choose it, and the market."""
 
     instance_type: str = ""
@@ -63,7 +65,7 @@ def owned_by(cluster: str) -> tuple[str, str]:
     return f"kubernetes.io/cluster/{cluster}", f"k8s.io/cluster-autoscaler/{cluster}"
 
 
-def node_group(raw: Mapping[str, Any], template: Template, declared: Declared) -> NodeGroup:
+def node_group(raw: Mapping[str, Any], template: LaunchTemplate, declared: Declared) -> NodeGroup:
     """An Auto Scaling group as a node group; its price is not known here."""
     return NodeGroup(
         name=raw["AutoScalingGroupName"],
@@ -109,8 +111,8 @@ def declared_by_tags(tags: Mapping[str, str]) -> Declared:
 def declared_by_eks(raw: Mapping[str, Any]) -> Declared:
     """What EKS gives the nodes of a managed node group: its labels and taints, and two labels of EKS' own."""
     own = {
-        "eks.amazonaws.com/nodegroup": raw.get("nodegroupName", ""),
-        "eks.amazonaws.com/capacityType": raw.get("capacityType", ""),
+        EKS_NODE_GROUP_LABEL: raw.get("nodegroupName", ""),
+        EKS_CAPACITY_TYPE: raw.get("capacityType", ""),
     }
     taints = tuple(
         core.Taint(key=taint["key"], value=taint.get("value") or "", effect=_EFFECTS.get(taint["effect"], "NoSchedule"))
@@ -119,10 +121,10 @@ def declared_by_eks(raw: Mapping[str, Any]) -> Declared:
     return Declared({**(raw.get("labels") or {}), **{key: value for key, value in own.items() if value}}, taints)
 
 
-def template_of(data: Mapping[str, Any]) -> Template:
+def template_of(data: Mapping[str, Any]) -> LaunchTemplate:
     """The LaunchTemplateData of one version of a launch template."""
     spot = (data.get("InstanceMarketOptions") or {}).get("MarketType") == "spot"
-    return Template(data.get("InstanceType") or "", spot)
+    return LaunchTemplate(data.get("InstanceType") or "", spot)
 
 
 def specification(raw: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -132,14 +134,14 @@ def specification(raw: Mapping[str, Any]) -> tuple[str, str] | None:
     return (used["LaunchTemplateId"], used.get("Version") or "$Default") if used else None
 
 
-def _instance_types(raw: Mapping[str, Any], template: Template) -> tuple[str, ...]:
+def _instance_types(raw: Mapping[str, Any], template: LaunchTemplate) -> tuple[str, ...]:
     """What the group may make, () where attributes choose."""
     overrides = ((raw.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}).get("Overrides") or ()
     found = [override.get("InstanceType") or "" for override in overrides] or [template.instance_type]
     return tuple(sorted(set(found))) if all(found) else ()
 
 
-def _capacity_type(raw: Mapping[str, Any], template: Template) -> str:
+def _capacity_type(raw: Mapping[str, Any], template: LaunchTemplate) -> str:
     """What the next machine is: EC2 fills the on-demand base first, then keeps a percentage on-demand."""
     policy = raw.get("MixedInstancesPolicy")
     if not policy:

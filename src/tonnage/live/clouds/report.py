@@ -30,7 +30,7 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Report:
+class DryRunGroups:
     """Reads ``groups`` and writes nothing. ``wishes``: the writes that would have been made, each once, in order.
 
     The outcome of such a write is Refused, since nothing took effect; checks that fail anyway say so in the same words

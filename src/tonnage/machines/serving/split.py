@@ -14,7 +14,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from tonnage.inference.disaggregation.actions import Action, Cancel, Free, Lost, Move, Run, Send
+from tonnage.inference.disaggregation.actions import Action, Cancel, Free, Lost, Run, Send, StartTransfer
 from tonnage.inference.disaggregation.conditional import DecodeLoad, PrefillLoad, skips_remote_prefill
 from tonnage.inference.disaggregation.destination import Destination
 from tonnage.inference.disaggregation.source import Source
@@ -264,7 +264,7 @@ class SplitService(Journeys):
                         self._do(PREFILL, source.receive(number, kind, self._now) if source is not None else [])
                     elif (destination := self._destinations.get(pair.decode)) is not None:
                         self._do(DECODE, destination.receive(number, kind, self._now))
-                case Move(number):
+                case StartTransfer(number):
                     self._move(number)
                 case Run(number):
                     self._run(number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tonnage.machines.events import Later
 from tonnage.machines.site import Site
-from tonnage.machines.training.part import State
+from tonnage.machines.training.part import PartState
 from tonnage.workloads.failures import Cause
 
 
@@ -16,7 +16,7 @@ class Phase:
     """What a workload was doing from ``start_ns`` on."""
 
     start_ns: int
-    state: State
+    state: PartState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """A part of a training workload: pods that compute together, a gang or one pod alone, and how far they are.
 
-Time is cut into spans in which nothing changes; :meth:`Part.settle` books what each bound pod held in the span that has
-ended. Work is counted in GPU-nanoseconds (in pod-nanoseconds where no pod has a GPU), so fewer GPUs than all take
-proportionally longer, and pods of a gang beyond its minimum make it faster. A pod on a GPU that it shares gets on as it
-has that GPU, never faster than with what it asked for.
+Time is cut into spans in which nothing changes; :meth:`WorkloadPart.settle` books what each bound pod held in the
+span that has ended. Work is counted in GPU-nanoseconds (in pod-nanoseconds where no pod has a GPU), so fewer GPUs than
+all take proportionally longer, and pods of a gang beyond its minimum make it faster. A pod on a GPU that it shares gets
+on as it has that GPU, never faster than with what it asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tonnage.machines.training.entries import Checkpoint
 from tonnage.workloads.replicas import WorkloadPod
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """What a part is doing."""
 
     ABSENT = "absent"  # its pods have not been made yet
@@ -33,8 +33,8 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-AT_WORK = frozenset({State.LOADING, State.RUNNING, State.WRITING})
-OVER = frozenset({State.DONE, State.FAILED})
+AT_WORK = frozenset({PartState.LOADING, PartState.RUNNING, PartState.WRITING})
+OVER = frozenset({PartState.DONE, PartState.FAILED})
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def _gpus(pods: Iterable[Pod]) -> int | Fraction:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class WorkloadPart:
     """``replicas``, ``subgroups``: what it is made of, by pod. ``gang``: what it takes to run, None for a pod alone.
 
     ``work``: GPU-ns to do, None: it never ends. ``gpus``: what all of its pods ask for; without any, pods are counted.
@@ -86,7 +86,7 @@ class Part:
     work: Fraction | None
     checkpoint: Checkpoint | None
     gpus: Fraction
-    state: State = State.ABSENT
+    state: PartState = PartState.ABSENT
     since_ns: int = 0
     epoch: int = 0
     due_ns: int | None = None  # when what it is doing ends by itself
@@ -156,24 +156,24 @@ class Part:
     def settle(self, now_ns: int) -> None:
         """Book the span that ends now."""
         span, self.since_ns = now_ns - self.since_ns, now_ns
-        if not span or self.state in OVER or self.state is State.ABSENT:
+        if not span or self.state in OVER or self.state is PartState.ABSENT:
             return
         shared = {pod: pod.sharer.use(now_ns) for pod in self.bound if pod.sharer is not None}
-        if self.state is State.RUNNING:
+        if self.state is PartState.RUNNING:
             self.done += self._done(span, shared)
             self.ran_ns += span
         working: list[Pod] = []
         others: list[Pod] = []
         for pod in self.bound:
-            stands_by = pod.ready_ns is None or pod.terminating or self.state is State.STARTING
-            (others if stands_by and self.state is not State.WAITING else working).append(pod)
+            stands_by = pod.ready_ns is None or pod.terminating or self.state is PartState.STARTING
+            (others if stands_by and self.state is not PartState.WAITING else working).append(pod)
         self.spent.starting += span * _gpus(others)
         gpu_ns = span * _gpus(working)
-        if self.state is State.WAITING and self.was_whole:
+        if self.state is PartState.WAITING and self.was_whole:
             self.spent.broken += gpu_ns
-        elif self.state is State.WAITING:
+        elif self.state is PartState.WAITING:
             self.spent.half += gpu_ns
-        elif self.state is State.RUNNING:
+        elif self.state is PartState.RUNNING:
             self.unsaved += gpu_ns
             self._busy(working, span, shared)
         else:
@@ -194,7 +194,7 @@ class Part:
         self.spent.lost += lost
         self.done, self.ran_ns = self.saved, 0
         if self.state in AT_WORK:
-            self.state, self.due_ns = State.STARTING, None
+            self.state, self.due_ns = PartState.STARTING, None
         self.epoch += 1
         return lost
 
@@ -202,7 +202,7 @@ class Part:
         """Its pods are made again although it was done: it goes on from its last checkpoint."""
         self.spent.useful -= self.tail
         self.spent.lost += self.tail
-        self.tail, self.state, self.ended_ns = Fraction(0), State.WAITING, None
+        self.tail, self.state, self.ended_ns = Fraction(0), PartState.WAITING, None
         self.done, self.ran_ns = self.saved, 0
 
     def save(self, now_ns: int) -> None:
@@ -211,9 +211,9 @@ class Part:
         self.spent.useful += self.unsaved
         self.unsaved, self.ran_ns = Fraction(0), 0
 
-    def finish(self, now_ns: int, state: State) -> None:
+    def finish(self, now_ns: int, state: PartState) -> None:
         """It is over. Settle first."""
-        if state is State.DONE:
+        if state is PartState.DONE:
             self.spent.useful += self.unsaved
             self.tail = self.unsaved
         else:
@@ -230,24 +230,24 @@ class Part:
         self.epoch += 1
         staying = self.staying
         if not self.enough(pod.name for pod in staying):
-            self.state, self.due_ns = State.WAITING, None
+            self.state, self.due_ns = PartState.WAITING, None
             self.was_whole = self.was_whole and bool(staying)
             return
         self.was_whole = True
         if self.placed_ns is None:
             self.placed_ns = now_ns
         if not self.runs:
-            self.state, self.due_ns = State.STARTING, None
+            self.state, self.due_ns = PartState.STARTING, None
             return
         load = self.checkpoint.load_ns if self.checkpoint is not None and self.saved else 0
         if self.state not in AT_WORK and load:
-            self.state, self.due_ns = State.LOADING, now_ns + load
-        elif self.state not in (State.LOADING, State.WRITING):
+            self.state, self.due_ns = PartState.LOADING, now_ns + load
+        elif self.state not in (PartState.LOADING, PartState.WRITING):
             self.run(now_ns)
 
     def run(self, now_ns: int) -> None:
         """It computes from now on."""
-        self.state = State.RUNNING
+        self.state = PartState.RUNNING
         if self.started_ns is None:
             self.started_ns = now_ns
         self.due_ns = self._runs_until(now_ns)
@@ -255,16 +255,16 @@ class Part:
     def end_span(self, now_ns: int) -> None:
         """What it was doing has ended by itself: it goes on to the next. Settle first."""
         self.epoch += 1
-        if self.state is not State.RUNNING:
-            if self.state is State.WRITING:
+        if self.state is not PartState.RUNNING:
+            if self.state is PartState.WRITING:
                 self.save(now_ns)
             self.run(now_ns)
         elif self.work is not None and self.done >= self.work:
-            self.finish(now_ns, State.DONE)
+            self.finish(now_ns, PartState.DONE)
         elif self.checkpoint is None or self.ran_ns < self.checkpoint.every_ns:
             self.run(now_ns)  # others on its GPUs were active: it got less far
         elif self.checkpoint.write_ns:
-            self.state, self.due_ns = State.WRITING, now_ns + self.checkpoint.write_ns
+            self.state, self.due_ns = PartState.WRITING, now_ns + self.checkpoint.write_ns
         else:
             self.save(now_ns)
             self.run(now_ns)

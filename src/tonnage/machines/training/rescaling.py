@@ -9,7 +9,7 @@ from dataclasses import replace
 from tonnage.fleet.gangs import Gang
 from tonnage.machines import pods
 from tonnage.machines.site import Site
-from tonnage.machines.training.part import AT_WORK, OVER, Part, State
+from tonnage.machines.training.part import AT_WORK, OVER, PartState, WorkloadPart
 from tonnage.machines.training.workload import Training
 
 
@@ -49,7 +49,7 @@ def rescale(cluster: Site, training: Training, wanted: Training) -> None:
     training.reconcile(cluster)
 
 
-def _fitted(known: Part | None, wanted: Part, gangs: Mapping[str, Gang]) -> Part:
+def _fitted(known: WorkloadPart | None, wanted: WorkloadPart, gangs: Mapping[str, Gang]) -> WorkloadPart:
     """The part of this name with the replicas that it is to have, or a new one. It keeps its work: more pods do it
     sooner. What is at work goes on with the pods that it has until the others come."""
     gang = gangs[wanted.gang.key] if wanted.gang is not None else None
@@ -63,17 +63,17 @@ def _fitted(known: Part | None, wanted: Part, gangs: Mapping[str, Gang]) -> Part
     return known
 
 
-def _end(part: Part, others: Iterable[Part], now_ns: int) -> None:
+def _end(part: WorkloadPart, others: Iterable[WorkloadPart], now_ns: int) -> None:
     """The part is no more; those of its pods that stay go to others, as where a pod alone becomes one of a gang."""
     for other in others:
         for name in part.pods.keys() & other.replicas.keys():
             other.settle(now_ns)
             other.pods[name] = part.pods.pop(name)
             other.was_whole |= part.was_whole
-            other.state = State.WAITING if other.state is State.ABSENT else other.state
+            other.state = PartState.WAITING if other.state is PartState.ABSENT else other.state
     part.replicas = {}  # the next part of this name is another one
     if part.state not in OVER:
-        part.finish(now_ns, State.DONE)
+        part.finish(now_ns, PartState.DONE)
 
 
 def _early(wanted: Training, succeeded: Collection[str]) -> set[str]:

@@ -15,15 +15,15 @@ from tonnage.machines.objects import Pod, Workload
 from tonnage.machines.site import Site
 from tonnage.machines.training.entries import Work
 from tonnage.machines.training.happened import Failure, Phase, Then
-from tonnage.machines.training.part import AT_WORK, OVER, Part, State
+from tonnage.machines.training.part import AT_WORK, OVER, PartState, WorkloadPart
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
 from tonnage.scheduling.communication import allreduce
 from tonnage.units import ns
-from tonnage.workloads.admission.refused import Refused
+from tonnage.workloads.admission.refused import AdmissionRefusal
 from tonnage.workloads.failures import Cause
 from tonnage.workloads.membership import Member
-from tonnage.workloads.outcomes import Outcome, outcome
+from tonnage.workloads.outcomes import WorkloadOutcome, outcome
 from tonnage.workloads.replicas import After, WorkloadPod
 from tonnage.workloads.restarts import Counters, restart
 
@@ -42,7 +42,7 @@ class Training:
     workload: Workload
     replicas: tuple[WorkloadPod, ...]
     members: Mapping[str, Member]
-    parts: tuple[Part, ...]
+    parts: tuple[WorkloadPart, ...]
     gangs: Mapping[str, Gang]
     arrival_ns: int
     work: Work
@@ -58,10 +58,10 @@ class Training:
     not_before_ns: dict[str, int] = field(default_factory=dict)
     failures: dict[Failure, list[str]] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
-    refused: Mapping[str, Refused] = field(default_factory=dict)
+    refused: Mapping[str, AdmissionRefusal] = field(default_factory=dict)
     verdict: str = ""  # why it has failed, the reason of its condition Failed first
     said: str = ""  # what its pods failed of last
-    _part_of: dict[str, Part] = field(default_factory=dict)
+    _part_of: dict[str, WorkloadPart] = field(default_factory=dict)
     _staged: bool = False
     _starts: dict[str, int] = field(default_factory=dict)
     _templates: dict[str, core.PodTemplateSpec] = field(default_factory=dict)
@@ -116,8 +116,8 @@ class Training:
             if not self._may_start(replica):
                 continue
             part.settle(cluster.now_ns)
-            if part.state is State.ABSENT:
-                part.state = State.WAITING
+            if part.state is PartState.ABSENT:
+                part.state = PartState.WAITING
             template = self._templates[name]
             owner, ever = f"Training {self.key}", self.refused.get(name)
             standing = self.workload.standing
@@ -247,12 +247,12 @@ class Training:
             self._go_on(cluster, part)
         cluster.queue.push(cluster.now_ns + found.delay_ns, Then(self.reconcile))
 
-    def _go_on(self, cluster: Site, part: Part) -> None:
+    def _go_on(self, cluster: Site, part: WorkloadPart) -> None:
         """The part goes on with the pods that it still has or will have again; without enough of them it has failed."""
         if part.state in OVER or part.enough(name for name in part.replicas if name not in self.stopped):
             self.review(cluster, part)
             return
-        part.finish(cluster.now_ns, State.FAILED)
+        part.finish(cluster.now_ns, PartState.FAILED)
         self.verdict = self.said
         self.stopped.update(part.replicas)
         for name in part.replicas:
@@ -294,7 +294,7 @@ class Training:
 
     # ---- work ----
 
-    def review(self, cluster: Site, part: Part) -> None:
+    def review(self, cluster: Site, part: WorkloadPart) -> None:
         """See what the part's pods let it do from now on."""
         part.settle(cluster.now_ns)
         if self.work.allreduce_bytes and part.state not in OVER and part.runs:
@@ -302,14 +302,14 @@ class Training:
         part.review(cluster.now_ns)
         self._plan(cluster, part)
 
-    def _stretched(self, cluster: Site, part: Part) -> Fraction:
+    def _stretched(self, cluster: Site, part: WorkloadPart) -> Fraction:
         """By how much each step is longer for what it sums over all GPUs, where they are now."""
         rows = [cluster.fleet.pod(pod.row) for pod in part.ready]
         placed = [(row.node, row.devices) for row in rows if row.devices]
         estimate = allreduce(cluster.fleet, placed, self.work.allreduce_bytes)
         return 1 + Fraction(ns(estimate.seconds), self.work.step_ns) if estimate is not None else Fraction(1)
 
-    def due(self, cluster: Site, *, part: Part, epoch: int) -> None:
+    def due(self, cluster: Site, *, part: WorkloadPart, epoch: int) -> None:
         """What the part was doing has ended by itself, unless something came between."""
         if part.epoch != epoch:
             return
@@ -319,27 +319,27 @@ class Training:
         if part.saved_at_ns != saved_at_ns:
             for pod in part.pods.values():
                 cluster.mirror.pod_changed(pod)
-        if part.state is State.DONE:
+        if part.state is PartState.DONE:
             self._succeed(cluster, part)
         else:
             self._plan(cluster, part)
 
-    def _plan(self, cluster: Site, part: Part) -> None:
+    def _plan(self, cluster: Site, part: WorkloadPart) -> None:
         if part.due_ns is not None:
             cluster.queue.push(part.due_ns, Then(partial(self.due, part=part, epoch=part.epoch)))
         self._note(cluster)
 
-    def _succeed(self, cluster: Site, part: Part) -> None:
+    def _succeed(self, cluster: Site, part: WorkloadPart) -> None:
         """The part's work is done: its pods end."""
         self.succeeded.update(part.replicas)
         for pod in list(part.pods.values()):
             pod.terminating = True
             pods.end_pod(cluster, pod)
         stands = outcome(self.object, self.replicas, self.succeeded, self.counters)
-        if stands is not Outcome.RUNNING:
-            self._end(cluster, failed=stands is Outcome.FAILED)
+        if stands is not WorkloadOutcome.RUNNING:
+            self._end(cluster, failed=stands is WorkloadOutcome.FAILED)
         elif all(p.state in OVER for p in self.parts):
-            self._end(cluster, failed=any(p.state is State.FAILED for p in self.parts))
+            self._end(cluster, failed=any(p.state is PartState.FAILED for p in self.parts))
         self._note(cluster)
 
     def _end(self, cluster: Site, *, failed: bool) -> None:
@@ -348,7 +348,7 @@ class Training:
         for part in self.parts:
             part.settle(cluster.now_ns)
             if part.state not in OVER:
-                part.finish(cluster.now_ns, State.FAILED if failed else State.DONE)
+                part.finish(cluster.now_ns, PartState.FAILED if failed else PartState.DONE)
             for pod in list(part.pods.values()):
                 pods.stop_pod(cluster, pod)
         if not failed:
@@ -371,12 +371,19 @@ class Training:
         cluster.mirror.training_changed(self)
 
     @property
-    def state(self) -> State:
+    def state(self) -> PartState:
         """The most that one of its parts is doing. Writing a checkpoint counts as running."""
         if self.over:
-            return State.FAILED if self.failed else State.DONE
-        found = {State.RUNNING if p.state is State.WRITING else p.state for p in self.parts}
-        order = (State.RUNNING, State.LOADING, State.STARTING, State.WAITING, State.ABSENT, State.DONE)
+            return PartState.FAILED if self.failed else PartState.DONE
+        found = {PartState.RUNNING if p.state is PartState.WRITING else p.state for p in self.parts}
+        order = (
+            PartState.RUNNING,
+            PartState.LOADING,
+            PartState.STARTING,
+            PartState.WAITING,
+            PartState.ABSENT,
+            PartState.DONE,
+        )
         return next(state for state in order if state in found)
 
     # ---- what must hold ----
@@ -387,6 +394,6 @@ class Training:
         for part in self.parts:
             if part.state in AT_WORK and not part.runs:
                 found.append(f"{part.name}: {part.state} with {len(part.ready)} pods, fewer than its minimum")
-            if part.gang is not None and part.state is State.WAITING and part.staying and not part.was_whole:
+            if part.gang is not None and part.state is PartState.WAITING and part.staying and not part.was_whole:
                 found.append(f"{part.name}: only part of the gang is placed, {len(part.staying)} pods")
         return found

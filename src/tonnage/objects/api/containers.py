@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from tonnage.objects.api.amounts import is_native, resource_amount
 from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import (
-    NOT_NEGATIVE,
     PORT_WORDS,
     PROTOCOLS,
     FieldError,
@@ -392,19 +392,11 @@ def pod_resources(path: str, given: JsonObject) -> list[FieldError]:
 
 
 def _overcommits(name: str) -> bool:
-    return ("/" not in name or "kubernetes.io/" in name) and not name.startswith("hugepages-")
+    return is_native(name) and not name.startswith("hugepages-")
 
 
 def _amount(path: str, name: str, written: Any) -> list[FieldError]:
-    causes = _resource_name(path, name)
-    value, shown = amount(written), canonical_quantity(written)
-    if value is None:
-        return causes
-    if value < 0:
-        causes.append(invalid_value(path, shown, NOT_NEGATIVE))
-    if not ("/" not in name or "kubernetes.io/" in name) and value.denominator != 1:
-        causes.append(invalid_value(path, shown, "must be an integer"))
-    return causes
+    return _resource_name(path, name) + resource_amount(path, name, written)
 
 
 def _resource_name(path: str, name: str) -> list[FieldError]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from zlib import crc32
 
+from tonnage.facts.labels import BATCH, JOB_UID, NAMESPACE_NAME, OLD_JOB_NAME, OLD_JOB_UID
 from tonnage.objects.api import defaults_pods
 from tonnage.objects.api.canonical import canonical
 
@@ -135,14 +136,14 @@ def _select_own_pods(obj: JsonObject, spec: JsonObject) -> None:
     spec["template"]["metadata"] = template
     labels = template.get("labels") or {}
     template["labels"] = labels
-    for prefix in ("", "batch.kubernetes.io/"):
-        labels.setdefault(f"{prefix}controller-uid", meta.get("uid", ""))
-        labels.setdefault(f"{prefix}job-name", meta.get("name", ""))
+    for prefix in ("", BATCH):
+        labels.setdefault(prefix + OLD_JOB_UID, meta.get("uid", ""))
+        labels.setdefault(prefix + OLD_JOB_NAME, meta.get("name", ""))
     selector = spec.get("selector") or {}
     spec["selector"] = selector
     wanted = selector.get("matchLabels") or {}
     selector["matchLabels"] = wanted
-    wanted.setdefault("batch.kubernetes.io/controller-uid", meta.get("uid", ""))
+    wanted.setdefault(JOB_UID, meta.get("uid", ""))
 
 
 def _hpa(obj: JsonObject) -> None:
@@ -179,7 +180,7 @@ def _node(obj: JsonObject) -> None:
 
 def _namespace(obj: JsonObject) -> None:
     meta = obj.setdefault("metadata", {})
-    meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta.get("name", "")
+    meta.setdefault("labels", {})[NAMESPACE_NAME] = meta.get("name", "")
     obj.setdefault("status", {}).setdefault("phase", "Active")
 
 

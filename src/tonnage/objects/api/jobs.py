@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from tonnage.facts.labels import JOB_UID
 from tonnage.objects import core, selectors
 from tonnage.objects.api.errors import (
     FieldError,
@@ -41,7 +42,6 @@ _ENDS = ("OnFailure", "Never")
 _INDEXED = "Indexed"
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _MOST_AT_ONCE = 100_000
-_UID = "batch.kubernetes.io/controller-uid"
 
 
 def job(obj: JsonObject) -> list[FieldError]:
@@ -146,7 +146,7 @@ def _generated_selector(obj: JsonObject, spec: JsonObject) -> list[FieldError]:
     if spec.get("manualSelector"):
         return []
     uid = obj["metadata"].get("uid", "")
-    wanted = ((spec.get("selector") or {}).get("matchLabels") or {}).get(_UID)
+    wanted = ((spec.get("selector") or {}).get("matchLabels") or {}).get(JOB_UID)
     why = "`selector` not auto-generated"
     return [] if wanted == uid else [invalid_value("spec.selector", spec.get("selector"), why)]
 

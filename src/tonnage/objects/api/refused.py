@@ -11,14 +11,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from tonnage.objects.api.amounts import resource_amount
 from tonnage.objects.api.autoscalers import horizontal_pod_autoscaler
-from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.device_claims import device_class, resource_claim, resource_claim_template
 from tonnage.objects.api.devices import device_taint_rule, resource_slice
 from tonnage.objects.api.errors import (
-    NOT_NEGATIVE,
     FieldError,
-    amount,
     at_least_zero,
     config_key_faults,
     count_or_percent,
@@ -166,13 +164,7 @@ def _node(obj: JsonObject) -> list[FieldError]:
     status = obj.get("status") or {}
     for part in ("capacity", "allocatable"):
         for name, written in sorted((status.get(part) or {}).items()):
-            value, path = amount(written), f"status.{part}.{name}"
-            if value is None:
-                continue
-            if value < 0:
-                causes.append(invalid_value(path, canonical_quantity(written), NOT_NEGATIVE))
-            if "/" in name and "kubernetes.io/" not in name and value.denominator != 1:
-                causes.append(invalid_value(path, canonical_quantity(written), "must be an integer"))
+            causes += resource_amount(f"status.{part}.{name}", name, written)
     return causes
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from tonnage.facts.labels import STORAGE_CLASS
+from tonnage.facts.labels import STORAGE_CLASS, TOPOLOGY_HINTS
 from tonnage.objects.api.errors import label_faults
 from tonnage.objects.api.warnings_pods import Warned, claim, each, of_key, part, template, warned
 
@@ -29,7 +29,6 @@ _TEMPLATES = {
     "PodTemplate": "template",
 }
 """Where each kind has its pod template."""
-_HINTS = "service.kubernetes.io/topology-aware-hints"
 
 
 def warnings(kind: str, obj: JsonObject) -> Iterator[Warned]:
@@ -76,9 +75,9 @@ def _service(spec: JsonObject, annotations: JsonObject) -> Iterator[Warned]:
     def said(field: str, why: str) -> Warned:
         return Warned(f"spec.{field}", f" {why}", f"spec.{field}")
 
-    if _HINTS in annotations:
-        why = f" {_HINTS} is deprecated, please use service.kubernetes.io/topology-mode instead"
-        yield Warned("annotation", why, f"metadata.annotations.{_HINTS}")
+    if TOPOLOGY_HINTS in annotations:
+        why = f" {TOPOLOGY_HINTS} is deprecated, please use service.kubernetes.io/topology-mode instead"
+        yield Warned("annotation", why, f"metadata.annotations.{TOPOLOGY_HINTS}")
     type_, external = spec.get("type") or "ClusterIP", spec.get("externalIPs")
     headless = type_ == "ClusterIP" and spec.get("clusterIP") == "None"
     if headless:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias
 
+from tonnage.facts.labels import BETA_ARCH, BETA_OS, BETA_REGION, BETA_ZONE
 from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import amount, value_faults
 from tonnage.objects.api.placing import PREFERRED, REQUIRED
@@ -21,10 +22,10 @@ _MOST = 2**63 - 1
 """Thousandths of a quantity that the API computes with: what is more is said to be fractional too."""
 _BYTES = ("ephemeral-storage", "memory")
 _LABELS = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
-    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    BETA_ARCH: 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    BETA_OS: 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    BETA_REGION: 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    BETA_ZONE: 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
     "beta.kubernetes.io/instance-type": 'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
     "app.kubernetes.io/created-by": "deprecated since v1.9",
     "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",

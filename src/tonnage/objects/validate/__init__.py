@@ -67,6 +67,14 @@ _SERVED: tuple[type[KubeObject], ...] = (
     batch.Job,
 )
 """Kubernetes' own kinds of which kube-apiserver refuses more than their metadata."""
+_CUSTOM: tuple[type[KubeObject], ...] = (
+    keda.ScaledObject,
+    karpenter.NodePool,
+    karpenter.EC2NodeClass,
+    monitoring.ServiceMonitor,
+    monitoring.PrometheusRule,
+)
+"""Custom kinds of which the types are known (``api/api_types.csv``): their rules may rely on them."""
 _OTHER_KEY = "remove the key from one of the two"
 _BUILT_IN = ("v1", "apps/v1", "batch/v1")
 """API versions of Kubernetes' own kinds of which kube-apiserver warns."""
@@ -122,7 +130,7 @@ def check(obj: KubeObject, place: Place) -> list[Problem]:
     rules = _BY_KIND.get(type(obj))
     if isinstance(obj, _SERVED):
         served.served(obj.kind, report)
-    elif rules is not None:
+    elif rules is not None and (not isinstance(obj, _CUSTOM) or served.has_types(obj.kind, report)):
         rules(obj, report)
     return report.problems
 

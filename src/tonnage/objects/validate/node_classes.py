@@ -1,6 +1,7 @@
 """Karpenter's EC2NodeClasses.
 
-Source: aws/karpenter-provider-aws pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml (v1.14.3).
+Source: aws/karpenter-provider-aws pkg/apis/crds/karpenter.k8s.aws_ec2nodeclasses.yaml (v1.14.3). That its
+values are of their fields' types is seen before, by the CRD's table in ``api/api_types.csv``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tonnage.facts.labels import EC2_NODE_CLASS, NODE_POOL
+from tonnage.objects.decode import without_nulls
 from tonnage.objects.karpenter import EC2NodeClass
 from tonnage.objects.validate.common import Report
 
@@ -30,9 +33,9 @@ _EVICTIONS = tuple(name if "." in name else f"{name}.available" for name in _SIG
 _RESERVED = ("cpu", "memory", "ephemeral-storage", "pid")
 _OWN_TAGS = (
     "eks:eks-cluster-name",
-    "karpenter.sh/nodepool",
+    NODE_POOL,
     "karpenter.sh/nodeclaim",
-    "karpenter.k8s.aws/ec2nodeclass",
+    EC2_NODE_CLASS,
 )
 _CLUSTER_TAG = "kubernetes.io/cluster"
 _TIMEOUTS = {"tcpEstablishedTimeout": (60, 432_000), "udpStreamTimeout": (60, 180), "udpTimeout": (30, 60)}
@@ -53,16 +56,8 @@ _IDS = {
 
 
 def ec2_node_class(obj: EC2NodeClass, report: Report) -> None:
-    spec = report.written.get("spec")
-    if not isinstance(spec, dict):
-        return
-    try:
-        _rules(spec, report)
-    except (AttributeError, TypeError, ValueError) as error:  # the rules are of values that have their field's type
-        report.add("spec", f"a value is not of its field's type: {error}", "see kubectl explain ec2nodeclass.spec")
-
-
-def _rules(spec: Mapping[str, Any], report: Report) -> None:
+    """Everything that is wrong with a node class whose values are of their fields' types."""
+    spec = without_nulls(report.written["spec"])
     if ("role" in spec) == ("instanceProfile" in spec):
         report.add("spec.role", "expected either role or instanceProfile", "set exactly one of them")
     for field in ("role", "instanceProfile"):
@@ -140,15 +135,13 @@ def _volumes(mappings: list[dict[str, Any]], report: Report) -> None:
         )
     for number, one in enumerate(mappings):
         ebs, path = one.get("ebs"), f"spec.blockDeviceMappings[{number}].ebs"
-        if not isinstance(ebs, dict):
+        if ebs is None:
             continue
         if "volumeType" in ebs:
             report.one_of(f"{path}.volumeType", ebs["volumeType"], _VOLUMES)
         size = ebs.get("volumeSize")
-        if isinstance(size, str) and not _SIZE.fullmatch(size):
+        if size is not None and not _SIZE.fullmatch(size):
             report.refuse(f"{path}.volumeSize", size, "1Gi to 58Ti, e.g. 200Gi")
-        elif size is not None and not isinstance(size, str):
-            report.positive_quantity(f"{path}.volumeSize", size)
         if "volumeSize" not in ebs and "snapshotID" not in ebs:
             report.add(path, "neither volumeSize nor snapshotID", "give one of them")
         rate = ebs.get("volumeInitializationRate")
@@ -178,7 +171,7 @@ def _kubelet(kubelet: Mapping[str, Any], report: Report) -> None:
         for name, amount in (kubelet.get(field) or {}).items():
             if name not in _RESERVED:
                 report.refuse(f"{path}.{field}.{name}", name, f"one of {', '.join(_RESERVED)}")
-            if not _AMOUNT.fullmatch(str(amount)) or str(amount).startswith("-"):
+            if not _AMOUNT.fullmatch(amount) or amount.startswith("-"):
                 report.refuse(f"{path}.{field}.{name}", amount, "a quantity of at least 0")
     soft, grace = kubelet.get("evictionSoft"), kubelet.get("evictionSoftGracePeriod")
     for field, given in (
@@ -187,7 +180,7 @@ def _kubelet(kubelet: Mapping[str, Any], report: Report) -> None:
         for name, amount in (given or {}).items():
             if name not in _EVICTIONS:
                 report.refuse(f"{path}.{field}.{name}", name, f"one of {', '.join(_EVICTIONS)}")
-            if field != "evictionSoftGracePeriod" and not _THRESHOLD.fullmatch(str(amount)):
+            if field != "evictionSoftGracePeriod" and not _THRESHOLD.fullmatch(amount):
                 report.refuse(f"{path}.{field}.{name}", amount, "a quantity or a percentage, e.g. 5%")
     for field, one, other, others in (
         ("evictionSoft", soft, "evictionSoftGracePeriod", grace),
@@ -220,13 +213,13 @@ def _network(spec: Mapping[str, Any], report: Report) -> None:
             path, "two interfaces at one place, or two EFAs on one card", "give each its own deviceIndex or card"
         )
     tracking = spec.get("connectionTracking")
-    if isinstance(tracking, dict):
+    if tracking is not None:
         if not any(name in tracking for name in _TIMEOUTS):
             report.add("spec.connectionTracking", "no timeout is set", f"set one of {', '.join(_TIMEOUTS)}")
         for name, (low, high) in _TIMEOUTS.items():
             report.within(f"spec.connectionTracking.{name}", tracking.get(name), low, high)
     group = spec.get("placementGroupSelector")
-    if isinstance(group, dict):
+    if group is not None:
         if ("name" in group) == ("id" in group):
             report.add("spec.placementGroupSelector", "expected either name or id", "set exactly one of them")
         if "id" in group and not re.fullmatch("pg-[0-9a-z]+", group["id"]):

@@ -12,7 +12,7 @@ from tonnage.objects.api import defaults, defaults_pods, fields, jobs, label_key
 from tonnage.objects.api.canonical import canonical
 from tonnage.objects.api.errors import FieldError
 from tonnage.objects.api.refused import refused
-from tonnage.objects.decode import show, without_nulls
+from tonnage.objects.decode import quote, show, without_nulls
 from tonnage.objects.validate.common import Report
 
 _WITH_STATUS = ("Node",)
@@ -22,14 +22,13 @@ _TYPES = {
     "bool": "true or false",
     "int32": "an integer of 32 bits",
     "int64": "an integer of 64 bits",
+    "double": "a number",
 }
 
 
 def served(kind: str, report: Report) -> bool:
     """An object of one of Kubernetes' own kinds, but for its metadata; whether it could be read at all."""
-    content = {
-        key: without_nulls(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS
-    }
+    content = _content(kind, report)
     readable = _is_readable(kind, content, "", report)
     if readable:
         content.setdefault("metadata", {})
@@ -37,6 +36,18 @@ def served(kind: str, report: Report) -> bool:
             label_keys.merge(content)
         report.refused(_of_any_version(refused(kind, defaults.fill_in(kind, content, stored=False))))
     return readable
+
+
+def has_types(kind: str, report: Report) -> bool:
+    """Whether all values of an object of a custom kind are of their fields' types, as its CRD has them; what is not is
+    said. Only then its rules have a meaning."""
+    return _is_readable(kind, _content(kind, report), "", report)
+
+
+def _content(kind: str, report: Report) -> dict[str, Any]:
+    return {
+        key: without_nulls(value) for key, value in report.written.items() if key != "status" or kind in _WITH_STATUS
+    }
 
 
 def _of_any_version(errors: Iterable[FieldError]) -> Iterator[FieldError]:
@@ -100,10 +111,22 @@ def _is_readable(kind: str, content: Mapping[str, Any], path: str, report: Repor
             readable = readable and not isinstance(report.at(here), list | dict)
         else:
             readable = False
-            of = text.rpartition(" of type ")[2]
-            expected = f"expected {_TYPES[of]}" if of in _TYPES else text.removeprefix("json: ")
-            report.add(here, f"{show(report.at(here))}: {expected}")
+            value, expected = report.at(here), _expected(text)
+            scalar = isinstance(value, bool | int | float)
+            report.add(
+                here, f"{show(value)}: {expected}", quote(value) if scalar and expected.endswith("a string") else ""
+            )
     return readable
+
+
+def _expected(text: str) -> str:
+    """What a field wants, by what encoding/json says of what it got."""
+    of = text.rpartition(" of type ")[2]
+    if " of type " not in text:
+        return text.removeprefix("json: ")
+    if of.startswith("[]") and of != "[]uint8":
+        return "expected a list"
+    return f"expected {_TYPES.get(of, 'a mapping')}"
 
 
 def _null_entries(value: Any, path: str) -> Iterator[str]:

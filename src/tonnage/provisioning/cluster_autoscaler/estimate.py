@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tonnage.decisions import Ref
 from tonnage.provisioning.cluster_autoscaler.fitting import Fitting, has_room
-from tonnage.provisioning.cluster_autoscaler.groups import Group, machine_of, renamed
+from tonnage.provisioning.cluster_autoscaler.groups import ScalableGroup, machine_of, renamed
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods
@@ -38,7 +38,7 @@ class NewMachines:
 
 
 def estimate(
-    group: Group, waiting: Sequence[PendingPod], fitting: Fitting, settings: PlanSettings, most: int
+    group: ScalableGroup, waiting: Sequence[PendingPod], fitting: Fitting, settings: PlanSettings, most: int
 ) -> NewMachines:
     """Machines of this group alone, ``most`` at most, for as many of the pods as fit them."""
     parts = group.node.devices is None and any(beyond_counting(pod.shape.ask) for pod in waiting)

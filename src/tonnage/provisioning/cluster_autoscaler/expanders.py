@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 from tonnage.decisions import Ref
 from tonnage.provisioning.cluster_autoscaler import options as named
-from tonnage.provisioning.cluster_autoscaler.options import Options
+from tonnage.provisioning.cluster_autoscaler.options import AutoscalingOptions
 from tonnage.units import GIB, MIB
 
 _CPU_PER_HOUR, _GIB_PER_HOUR, _GPU_PER_HOUR = 33_174, 4_446, 700_000
@@ -30,7 +30,7 @@ _GPU_UNFITNESS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ExpansionOption:
     """``nodes`` more machines of ``group`` for ``pods``. ``capacity`` of one machine and ``requests`` of all pods: cpu
     in millicores, memory in bytes, all else in units. ``micro_usd_per_hour`` of one machine; None where not known."""
 
@@ -43,7 +43,9 @@ class Option:
     gpus: bool = False
 
 
-def best(options: Sequence[Option], settings: Options, cluster_nodes: int, turn: int = 0) -> Option:
+def best(
+    options: Sequence[ExpansionOption], settings: AutoscalingOptions, cluster_nodes: int, turn: int = 0
+) -> ExpansionOption:
     """The option that the expanders leave. ``cluster_nodes``: nodes that there are; ``turn`` varies the draw."""
     left = sorted(options, key=lambda one: one.group)
     for name in settings.expanders:
@@ -56,20 +58,26 @@ def best(options: Sequence[Option], settings: Options, cluster_nodes: int, turn:
     return left[int.from_bytes(blake2b(seed.encode(), digest_size=8).digest()) % len(left)]
 
 
-def waste(option: Option) -> float:
+def waste(option: ExpansionOption) -> float:
     """Share of CPU that stays idle, and that of memory, together: from 0 to 2."""
     return sum(1 - option.requests.get(name, 0) / (option.capacity[name] * option.nodes) for name in ("cpu", "memory"))
 
 
-def _least(key: Callable[[Option], float]) -> Callable[[Sequence[Option], Options, int], list[Option]]:
-    def keep(options: Sequence[Option], settings: Options, cluster_nodes: int) -> list[Option]:
+def _least(
+    key: Callable[[ExpansionOption], float],
+) -> Callable[[Sequence[ExpansionOption], AutoscalingOptions, int], list[ExpansionOption]]:
+    def keep(
+        options: Sequence[ExpansionOption], settings: AutoscalingOptions, cluster_nodes: int
+    ) -> list[ExpansionOption]:
         least = min(map(key, options))
         return [one for one in options if key(one) == least]
 
     return keep
 
 
-def _priority(options: Sequence[Option], settings: Options, cluster_nodes: int) -> list[Option]:
+def _priority(
+    options: Sequence[ExpansionOption], settings: AutoscalingOptions, cluster_nodes: int
+) -> list[ExpansionOption]:
     """Those of the highest priority that has any; all where none is in any list."""
     for _, patterns in settings.priorities:
         found = [one for one in options if any(re.search(pattern, one.group) for pattern in patterns)]
@@ -78,7 +86,9 @@ def _priority(options: Sequence[Option], settings: Options, cluster_nodes: int) 
     return list(options)
 
 
-def _cheapest(options: Sequence[Option], settings: Options, cluster_nodes: int) -> list[Option]:
+def _cheapest(
+    options: Sequence[ExpansionOption], settings: AutoscalingOptions, cluster_nodes: int
+) -> list[ExpansionOption]:
     """The lowest score; options without a price are left out, unless none has one."""
     scores = {one.group: score(one, cluster_nodes) for one in options if one.micro_usd_per_hour is not None}
     if not scores:
@@ -87,7 +97,7 @@ def _cheapest(options: Sequence[Option], settings: Options, cluster_nodes: int) 
     return [one for one in options if scores.get(one.group) == least]
 
 
-def score(option: Option, cluster_nodes: int) -> float:
+def score(option: ExpansionOption, cluster_nodes: int) -> float:
     """What the price expander makes of an option with a price: the price of its nodes over what its pods are worth,
     times how ill such nodes suit a cluster of this size."""
     assert option.micro_usd_per_hour is not None
@@ -109,7 +119,7 @@ def _worth(requests: Mapping[str, int]) -> float:
     return cpu * _CPU_PER_HOUR + memory * _GIB_PER_HOUR + gpus * _GPU_PER_HOUR
 
 
-_FILTERS: Mapping[str, Callable[[Sequence[Option], Options, int], list[Option]]] = {
+_FILTERS: Mapping[str, Callable[[Sequence[ExpansionOption], AutoscalingOptions, int], list[ExpansionOption]]] = {
     named.LEAST_WASTE: _least(waste),
     named.MOST_PODS: _least(lambda option: -len(option.pods)),
     named.LEAST_NODES: _least(lambda option: option.nodes),

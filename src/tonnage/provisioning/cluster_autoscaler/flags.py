@@ -10,7 +10,7 @@ from typing import Any
 from tonnage.errors import InputError, Problem, Where
 from tonnage.objects import apps, core, duration, tree
 from tonnage.objects.base import KubeObject, where
-from tonnage.provisioning.cluster_autoscaler.options import EXPANDERS, PRIORITY, Options
+from tonnage.provisioning.cluster_autoscaler.options import EXPANDERS, PRIORITY, AutoscalingOptions
 
 PROGRAM = "cluster-autoscaler"
 PRIORITIES = "cluster-autoscaler-priority-expander"
@@ -85,13 +85,13 @@ FLAGS: Mapping[str, _Flag] = {
 """Flags that are read; the others set nothing that is decided here."""
 
 
-def read(objects: Iterable[KubeObject]) -> Options:
+def read(objects: Iterable[KubeObject]) -> AutoscalingOptions:
     """The options of the autoscaler that is among these objects; its defaults where there is none.
 
     Raises InputError, with file and line, for a value that the autoscaler refuses, and for an expander ``priority``
     without priorities that can be read."""
     objects = tuple(objects)
-    options, problems, expander = Options(), list[Problem](), Where()
+    options, problems, expander = AutoscalingOptions(), list[Problem](), Where()
     for one in objects:
         if not isinstance(one, apps.Deployment):
             continue

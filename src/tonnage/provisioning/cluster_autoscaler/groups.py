@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tonnage.decisions import Launch, Reason, Ref
+from tonnage.facts.labels import AWS_ZONE_ID, EBS_ZONE, EKS_NODE_GROUP, EKSCTL_NODE_GROUP
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue, OfferingKey
@@ -20,7 +21,7 @@ from tonnage.provisioning.template import compile_pool, pool_requirements
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ScalableGroup:
     """``node``: one machine before any pod is on it; ``launch``: what is asked for it, name and zone aside.
 
     ``zones``: where machines come, with the price in micro-USD an hour, those out of stock left out; ``declared``:
@@ -36,7 +37,7 @@ class Group:
     held: str = ""
     size: int = 0
 
-    def is_similar(self, other: Group) -> bool:
+    def is_similar(self, other: ScalableGroup) -> bool:
         """Whether machines of both are alike but for zone and name of the group (processors/nodegroupset)."""
         return (
             self.launch.allocatable == other.launch.allocatable
@@ -47,7 +48,7 @@ class Group:
 
 def group_of(
     pool: karpenter.NodePool, nodes: Sequence[ExistingNode], catalogue: Catalogue, settings: PlanSettings
-) -> Group:
+) -> ScalableGroup:
     """The group that the NodePool stands for (:mod:`~tonnage.provisioning.group_pools`), with the ``nodes`` that there
     are and are on their way.
 
@@ -94,7 +95,7 @@ def group_of(
     if not held and not stocked:
         held = f"has just failed to make {instance_type} ({capacity_type})"
     room = max(0, most - counted)
-    return Group(pool.name, machine_of(launch, settings), launch, stocked, declared, room, held, counted)
+    return ScalableGroup(pool.name, machine_of(launch, settings), launch, stocked, declared, room, held, counted)
 
 
 def machine_of(launch: Launch, settings: PlanSettings, *, parts: bool = False) -> ExistingNode:
@@ -117,8 +118,8 @@ def renamed(node: ExistingNode, name: str) -> ExistingNode:
 
 _TELLS_GROUPS = frozenset(
     {
-        *(labels.HOSTNAME, labels.ZONE, "topology.ebs.csi.aws.com/zone", "topology.k8s.aws/zone-id"),
-        *("alpha.eksctl.io/nodegroup-name", "eks.amazonaws.com/nodegroup", "k8s.amazonaws.com/eniConfig", "lifecycle"),
+        *(labels.HOSTNAME, labels.ZONE, EBS_ZONE, AWS_ZONE_ID),
+        *(EKSCTL_NODE_GROUP, EKS_NODE_GROUP, "k8s.amazonaws.com/eniConfig", "lifecycle"),
     }
 )
 """Labels in which similar groups may differ (BasicIgnoredLabels and those of AWS)."""

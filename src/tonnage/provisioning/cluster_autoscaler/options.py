@@ -19,7 +19,7 @@ _MINUTE = 60 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AutoscalingOptions:
     """One attribute a flag; times in nanoseconds.
 
     ``expanders``: asked in turn until one option is left. ``priorities``: of the priority expander, each with regular
@@ -52,4 +52,4 @@ class Options:
     max_graceful_termination_ns: int = 600 * NS_PER_S
 
 
-DEFAULTS = Options()
+DEFAULTS = AutoscalingOptions()

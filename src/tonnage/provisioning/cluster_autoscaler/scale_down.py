@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from tonnage.decisions import Ref
-from tonnage.fleet.asks import GPU
+from tonnage.facts.labels import GPU
 from tonnage.objects import karpenter
 from tonnage.provisioning.candidates import MovablePod, RunningNode, protected
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cluster_autoscaler import fitting
 from tonnage.provisioning.cluster_autoscaler.fitting import Fitting
-from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.group_pools import is_node_group, spare
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import BoundPod, PendingPod
@@ -71,7 +71,7 @@ def unneeded(
     catalogue: Catalogue,
     now_ns: int,
     settings: PlanSettings | None = None,
-    options: Options = DEFAULTS,
+    options: AutoscalingOptions = DEFAULTS,
     before: Collection[str] = (),
 ) -> tuple[list[Unneeded], list[Kept]]:
     """The nodes of groups that are unneeded now, in the order in which they would go, and those that are not.
@@ -110,7 +110,7 @@ def deletions(
     now_ns: int,
     nodes: Sequence[RunningNode],
     node_pools: Iterable[karpenter.NodePool],
-    options: Options = DEFAULTS,
+    options: AutoscalingOptions = DEFAULTS,
     *,
     draining: int = 0,
 ) -> Deletions:
@@ -135,7 +135,7 @@ def deletions(
     return Deletions(tuple(empty), tuple(drained))
 
 
-def utilization(one: RunningNode, options: Options = DEFAULTS) -> float:
+def utilization(one: RunningNode, options: AutoscalingOptions = DEFAULTS) -> float:
     """Which share of a node is requested: of its GPUs where it has some, else the larger of CPU and memory."""
     gpus = one.allocatable.get(GPU, 0)
     if gpus or _GPU_LABEL in one.node.labels:
@@ -160,7 +160,7 @@ def keeps_local_data(volumes: Iterable[Mapping[str, Any]], annotations: Mapping[
     return False
 
 
-def pod_keeps(pod: MovablePod, now_ns: int, options: Options = DEFAULTS) -> str:
+def pod_keeps(pod: MovablePod, now_ns: int, options: AutoscalingOptions = DEFAULTS) -> str:
     """Why a pod keeps its node; empty where it does not. One that protects itself from Karpenter is left alone too."""
     if protected(pod, now_ns):
         return "has the annotation karpenter.sh/do-not-disrupt"
@@ -183,7 +183,7 @@ def pod_keeps(pod: MovablePod, now_ns: int, options: Options = DEFAULTS) -> str:
     return ""
 
 
-def _why_not(one: RunningNode, share: float, now_ns: int, options: Options) -> str:
+def _why_not(one: RunningNode, share: float, now_ns: int, options: AutoscalingOptions) -> str:
     state = one.state
     if state.initialized_ns is None:
         return "it is not initialized"

@@ -23,10 +23,10 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.cluster_autoscaler import expanders, fitting
 from tonnage.provisioning.cluster_autoscaler.estimate import NewMachines, estimate
-from tonnage.provisioning.cluster_autoscaler.expanders import Option
+from tonnage.provisioning.cluster_autoscaler.expanders import ExpansionOption
 from tonnage.provisioning.cluster_autoscaler.fitting import Fitting
-from tonnage.provisioning.cluster_autoscaler.groups import Group, group_of, machine_of
-from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, Options
+from tonnage.provisioning.cluster_autoscaler.groups import ScalableGroup, group_of, machine_of
+from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.group_pools import is_node_group
 from tonnage.provisioning.node_groups import labels_of_machine
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
@@ -42,7 +42,7 @@ def plan(
     node_pools: Iterable[karpenter.NodePool],
     catalogue: Catalogue,
     settings: PlanSettings | None = None,
-    options: Options = DEFAULTS,
+    options: AutoscalingOptions = DEFAULTS,
     *,
     loops: int | None = None,
 ) -> Plan:
@@ -79,7 +79,7 @@ def plan(
 class _Choice:
     """``groups``: those that share the machines, of which the first was chosen."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ScalableGroup, ...]
     estimate: NewMachines
     reason: Reason
 
@@ -91,7 +91,7 @@ class _Plan:
 
     catalogue: Catalogue
     settings: PlanSettings
-    options: Options
+    options: AutoscalingOptions
     nodes: list[ExistingNode]
     bound: list[BoundPod] = field(default_factory=list)
     nominations: list[Nomination] = field(default_factory=list)
@@ -122,12 +122,12 @@ class _Plan:
         ]
         return left
 
-    def choose(self, groups: Sequence[Group], waiting: Sequence[PendingPod]) -> _Choice | None:
+    def choose(self, groups: Sequence[ScalableGroup], waiting: Sequence[PendingPod]) -> _Choice | None:
         """The group that grows, if one does, with what was weighed."""
         there = sum(not one.deleted for one in self.nodes)
         total = self.options.max_nodes_total
         left = max(0, total - there) if total else None
-        found: dict[str, tuple[Group, Option, NewMachines]] = {}
+        found: dict[str, tuple[ScalableGroup, ExpansionOption, NewMachines]] = {}
         whys: dict[str, str] = {}
         for group in groups:
             if left == 0:
@@ -162,7 +162,7 @@ class _Plan:
         reason = Reason("its expander lets this node group grow", evidence, beaten)
         return _Choice(self._sharing(group, groups), made, reason)
 
-    def _sharing(self, group: Group, groups: Sequence[Group]) -> tuple[Group, ...]:
+    def _sharing(self, group: ScalableGroup, groups: Sequence[ScalableGroup]) -> tuple[ScalableGroup, ...]:
         """The group and, where they are to be kept equal, those like it that may grow."""
         if not self.options.balance_similar_node_groups:
             return (group,)
@@ -199,7 +199,7 @@ class _Plan:
                 msgspec.structs.replace(machine, ref=ref, free=dict(standing.free), devices=standing.devices)
             )
 
-    def waits(self, waiting: Sequence[PendingPod], groups: Sequence[Group], *, never: bool) -> list[Wait]:
+    def waits(self, waiting: Sequence[PendingPod], groups: Sequence[ScalableGroup], *, never: bool) -> list[Wait]:
         """Why each group takes none of them. ``never``: only those that no group could take, whatever its size."""
         of = Fitting(self.catalogue, self.settings, self.bound, waiting, self.nodes)
         told: dict[int, Reason | None] = {}
@@ -217,12 +217,12 @@ class _Plan:
         return waits
 
 
-def _option(group: Group, made: NewMachines) -> Option:
+def _option(group: ScalableGroup, made: NewMachines) -> ExpansionOption:
     launch = group.launch
     pods = tuple(ref for on in made.pods for ref in on)
     gpus = any(name.endswith("/gpu") and amount for name, amount in launch.allocatable.items())
     price = launch.price_micro_usd_per_hour
-    return Option(group.name, len(made.nodes), pods, launch.capacity, made.requests, price, gpus)
+    return ExpansionOption(group.name, len(made.nodes), pods, launch.capacity, made.requests, price, gpus)
 
 
 def _claim(launch: Launch, standing: StandingNode) -> PlannedClaim:
@@ -244,14 +244,14 @@ def _claim(launch: Launch, standing: StandingNode) -> PlannedClaim:
     )
 
 
-def _nobody(groups: Sequence[Group], whys: Mapping[str, str], rules: str) -> Reason:
+def _nobody(groups: Sequence[ScalableGroup], whys: Mapping[str, str], rules: str) -> Reason:
     if not groups:
         return Reason("no node takes it, and there is no node group")
     beaten = tuple(Alternative(f"node group {one.name}", whys.get(one.name, "") or one.held or rules) for one in groups)
     return Reason("no node takes it and no node group grows for it", (), beaten)
 
 
-def _weighed(option: Option, cluster_nodes: int) -> str:
+def _weighed(option: ExpansionOption, cluster_nodes: int) -> str:
     """What an option that was not taken came to."""
     amounts = f"{option.nodes} nodes for {len(option.pods)} pods, waste {expanders.waste(option):.4f}"
     return f"{amounts}, price score {expanders.score(option, cluster_nodes):.1f}"

@@ -9,9 +9,9 @@ import msgspec
 
 from tonnage.decisions import Launch, Reason, Ref
 from tonnage.provisioning import bought
-from tonnage.provisioning.launch import Choice, choose
-from tonnage.provisioning.load import Load, Stage
-from tonnage.provisioning.optimal.supply import Offer
+from tonnage.provisioning.launch import LaunchChoice, choose
+from tonnage.provisioning.load import ClaimLoad, Stage
+from tonnage.provisioning.optimal.supply import NewNodeKind
 from tonnage.provisioning.plans import PlannedClaim
 
 VERDICT = "part of the cheapest set of nodes for all pods"
@@ -21,8 +21,8 @@ VERDICT = "part of the cheapest set of nodes for all pods"
 class Made:
     """A NodeClaim to be named: its load, what it launches as, its pods."""
 
-    load: Load
-    choice: Choice
+    load: ClaimLoad
+    choice: LaunchChoice
     pods: tuple[Ref, ...]
 
     def named(self, name: str) -> tuple[PlannedClaim, Launch]:
@@ -39,7 +39,7 @@ class Made:
         return {name: int(amounts[catalogue.column[name]]) for name in template.limits if name in catalogue.column}
 
 
-def make(offer: Offer, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | None:
+def make(offer: NewNodeKind, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | None:
     """The NodeClaim for these pods, no dearer than the offer and no larger where its NodePool is limited; of that
     offering alone if Karpenter would launch another. None where the pods do not fit together after all."""
     made = _made(offer.site.empty(), pods)
@@ -49,7 +49,7 @@ def make(offer: Offer, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | No
     return made if made is not None and _holds(made, offer) else None
 
 
-def _made(load: Load | None, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | None:
+def _made(load: ClaimLoad | None, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | None:
     for stage, refs in pods:
         for _ in refs:
             load = load and load.join(stage)
@@ -59,7 +59,7 @@ def _made(load: Load | None, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Mad
     return None if isinstance(choice, str) else Made(load, choice, tuple(ref for _, refs in pods for ref in refs))
 
 
-def _holds(made: Made, offer: Offer) -> bool:
+def _holds(made: Made, offer: NewNodeKind) -> bool:
     if made.choice.micro_usd_per_hour > offer.micro_usd_per_hour:
         return False
     catalogue, template = offer.site.market.catalogue, offer.site.template

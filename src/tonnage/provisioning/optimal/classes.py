@@ -19,7 +19,7 @@ from tonnage.provisioning.pods import (
     ExistingNode,
     PendingPod,
     PodShape,
-    Step,
+    RelaxationStep,
     relaxations,
     strict_requirements,
 )
@@ -89,7 +89,7 @@ class Classes:
     def _need(
         self,
         needed: Counter[int],
-        steps: Mapping[int, Sequence[Step]],
+        steps: Mapping[int, Sequence[RelaxationStep]],
         pod: Ref,
         own: Requirements,
         taints: Sequence[core.Taint],
@@ -110,11 +110,11 @@ class Classes:
             known = self._content[id(shape)] = shape, self._encode(shape)
         return known[1]
 
-    def _steps(self, shape: PodShape) -> list[Step]:
+    def _steps(self, shape: PodShape) -> list[RelaxationStep]:
         preferences = self._settings.preferences
         return list(relaxations(shape, preferences=preferences, tolerate_prefer_no_schedule=self._relax_taints))
 
-    def _stage(self, of: PodClass, step: Step) -> Stage:
+    def _stage(self, of: PodClass, step: RelaxationStep) -> Stage:
         cut = {SHARED_GPU, *dict(of.shape.ask.profiles)}
         counted = {name: amount for name, amount in of.amounts.items() if name not in cut}
         self._stages += 1

@@ -22,7 +22,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Found:
+class BestPattern:
     """``value`` is that of ``counts`` (key → pods), ``bound`` what no pattern exceeds: equal where it is proved."""
 
     value: float
@@ -87,12 +87,12 @@ class _Search:
         return {item.key: n for item, n in zip(self.items, self.chosen, strict=True) if n}
 
 
-def best(items: Sequence[Item], room: Sequence[int], limit: int, floor: float = 0.0) -> Found:
+def best(items: Sequence[Item], room: Sequence[int], limit: int, floor: float = 0.0) -> BestPattern:
     """The pattern of the most value above ``floor`` that fits into ``room``, searched for ``limit`` steps at most; no
     pods where there is none."""
     search = _Search(_densest([one for one in items if one.value > _EPSILON], room), list(room), limit)
     search.prepare()
-    found = Found(floor, {}, max(floor, search.bound(0)), 0)
+    found = BestPattern(floor, {}, max(floor, search.bound(0)), 0)
     cut_short = False
 
     def go(at: int, value: float) -> None:

@@ -9,7 +9,7 @@ import highspy
 import numpy as np
 
 from tonnage.highs import Solver
-from tonnage.provisioning.optimal.program import Column, Program
+from tonnage.provisioning.optimal.program import NodePattern, Program
 
 _INF = float("inf")
 _WHOLE = 0.5
@@ -42,7 +42,7 @@ class Whole:
     """``chosen``: how often each column is taken; ``left_out``: pods by class; ``cost`` with their price; ``bound``:
     what no choice among these columns is below."""
 
-    chosen: tuple[tuple[Column, int], ...]
+    chosen: tuple[tuple[NodePattern, int], ...]
     left_out: tuple[int, ...]
     cost: float
     bound: float
@@ -53,8 +53,8 @@ class Master:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.columns: list[Column] = []
-        self._known: set[Column] = set()
+        self.columns: list[NodePattern] = []
+        self._known: set[NodePattern] = set()
         self._classes = len(program.demand)
         counted = [at for at, one in enumerate(program.bins) if one.supply is not None]
         self._supply = {at: self._classes + len(program.limits) + row for row, at in enumerate(counted)}
@@ -80,7 +80,7 @@ class Master:
         for cost, cells, _ in self._left:
             self._solver.addCol(cost, 0.0, _INF, len(cells), list(cells), list(cells.values()))
 
-    def add(self, columns: Iterable[Column]) -> int:
+    def add(self, columns: Iterable[NodePattern]) -> int:
         """Patterns that are not known yet; how many there were."""
         new = 0
         for column in columns:
@@ -109,7 +109,7 @@ class Master:
             {at: min(0.0, dual[row]) for at, row in self._supply.items()},
         )
 
-    def whole(self, columns: Sequence[Column], start: Sequence[tuple[Column, int]], nodes: int) -> Whole:
+    def whole(self, columns: Sequence[NodePattern], start: Sequence[tuple[NodePattern, int]], nodes: int) -> Whole:
         """The best whole numbers of these columns that branch and bound finds with ``nodes`` nodes, at least as good as
         ``start`` (whose columns are among them)."""
         program, left = self.program, self._left
@@ -138,7 +138,7 @@ class Master:
     def _alone(self) -> list[int]:
         return [c for c in range(self._classes) if c not in self._in_gang]
 
-    def _cells(self, column: Column) -> dict[int, float]:
+    def _cells(self, column: NodePattern) -> dict[int, float]:
         of = self.program.bins[column.bin]
         cells = {c: float(n) for c, n in enumerate(self.program.covers(column)) if n}
         for row, amount in of.charges:
@@ -164,7 +164,7 @@ class Master:
         model.integrality_ = [highspy.HighsVarType.kInteger] * len(costs)
         return model
 
-    def _point(self, columns: Sequence[Column], chosen: Sequence[tuple[Column, int]]) -> np.ndarray:
+    def _point(self, columns: Sequence[NodePattern], chosen: Sequence[tuple[NodePattern, int]]) -> np.ndarray:
         """These columns as a point of the whole program, with the pods that they do not cover left out."""
         program = self.program
         point = np.zeros(len(self._left) + len(columns))

@@ -23,12 +23,12 @@ from tonnage.provisioning.load import Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.optimal.classes import Classes
 from tonnage.provisioning.optimal.program import Effort
-from tonnage.provisioning.optimal.round import Answer, Round
+from tonnage.provisioning.optimal.round import Round, RoundResult
 from tonnage.provisioning.optimal.ruled import not_weighed
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
-from tonnage.provisioning.template import Template, compile_pool
+from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.units import usd
 
 NOT_WHOLE = "its gang is planned all or none, and not all of it has a place"
@@ -89,7 +89,7 @@ def plan(
     planning = Planning(
         sorted(pods, key=planner._queue_key),
         list(nodes),
-        [pool for pool in node_pools if pool.spec.replicas is None],
+        [pool for pool in node_pools if not pool.is_static],
         catalogue,
         settings or PlanSettings(),
         dict(gangs or {}),
@@ -99,7 +99,7 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BoundedPlan:
     """``plan`` and its ``bound``, micro-USD an hour; ``stay``: nodes that might have gone back and do not. Where there
     are ``misfits``, pods that do not fit together although their numbers do, it is no plan. ``held``: pods
     that are where Karpenter puts them."""
@@ -181,7 +181,7 @@ class Planning:
             gangs=tuple(sorted(self._gangs_of({wait.pod for wait in best.waits}))),
         )
 
-    def found(self, base: Plan, held: set[Ref], torn: set[Ref]) -> Found:
+    def found(self, base: Plan, held: set[Ref], torn: set[Ref]) -> BoundedPlan:
         """The best plan with the pods that are ``held`` where ``base`` puts them. ``torn``: pods of gangs that have no
         place there."""
         held = set(held)
@@ -203,7 +203,7 @@ class Planning:
                 return
             held |= more
 
-    def _with(self, base: Plan, held: set[Ref], torn: set[Ref]) -> Found:
+    def _with(self, base: Plan, held: set[Ref], torn: set[Ref]) -> BoundedPlan:
         stuck = {ref for ref in torn if self._gangs_of({ref}) & self._gangs_of(held)}
         claims = {one.ref: one for one in base.claims if held & set(one.pods)}
         nodes = {one.node for one in base.nominations if one.pod in held}
@@ -245,14 +245,14 @@ class Planning:
         )
         answer = around.solve()
         if around.misfits:
-            return Found(base, 0, (), frozenset(around.misfits))
+            return BoundedPlan(base, 0, (), frozenset(around.misfits))
         kept = [
             (claim, launch) for claim, launch in zip(base.claims, base.launches, strict=True) if claim.ref in claims
         ]
         constant = sum(launch.price_micro_usd_per_hour for _, launch in kept)
         plan = self._named(kept, nominations, answer)
         bound = [one for one in self.occupied if one not in occupied]
-        return Found(
+        return BoundedPlan(
             plan,
             constant + answer.bound_micro_usd_per_hour + sum(one.micro_usd_per_hour for one in bound),
             (*answer.stay, *(one.node.ref for one in bound)),
@@ -260,7 +260,7 @@ class Planning:
         )
 
     def _named(
-        self, kept: Sequence[tuple[PlannedClaim, Launch]], nominations: Sequence[Nomination], answer: Answer
+        self, kept: Sequence[tuple[PlannedClaim, Launch]], nominations: Sequence[Nomination], answer: RoundResult
     ) -> Plan:
         """The plan of what stays and what is new, NodeClaims numbered in this order."""
         claims: list[PlannedClaim] = []
@@ -301,7 +301,7 @@ class Planning:
         offers = self.catalogue.available(self.settings.unavailable)
         return Market(self.catalogue, offers, self.settings.strict_min_values)
 
-    def _templates(self) -> list[Template]:
+    def _templates(self) -> list[PoolTemplate]:
         settings = self.settings
         return [
             compile_pool(
@@ -314,7 +314,9 @@ class Planning:
             for pool in sorted(self.node_pools, key=lambda one: one.metadata.name)
         ]
 
-    def _remaining(self, templates: Sequence[Template], claims: Sequence[PlannedClaim]) -> dict[str, dict[str, int]]:
+    def _remaining(
+        self, templates: Sequence[PoolTemplate], claims: Sequence[PlannedClaim]
+    ) -> dict[str, dict[str, int]]:
         """What the nodes that are there, and those planned already, leave of the limits."""
         remaining = {one.name: dict(one.limits) for one in templates}
         used = [(node.node_pool, node.capacity) for node in self.nodes if not node.deleted]

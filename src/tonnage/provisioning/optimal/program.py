@@ -37,7 +37,7 @@ class Bin:
     holds: tuple[int, ...] = ()
 
 
-class Column(NamedTuple):
+class NodePattern(NamedTuple):
     """A pattern: pods by class that one node of the kind ``bin`` (an index) takes, beside those that it holds."""
 
     bin: int
@@ -66,17 +66,17 @@ class Program:
         """What moving one pod of the class costs."""
         return self.fares[of] if self.fares else 0.0
 
-    def cost(self, column: Column) -> float:
+    def cost(self, column: NodePattern) -> float:
         """What one node with this pattern costs, USD per hour."""
         price = self.bins[column.bin].price
         return price + sum(self.fare(c) * n for c, n in enumerate(column.counts) if n) if self.fares else price
 
-    def covers(self, column: Column) -> tuple[int, ...]:
+    def covers(self, column: NodePattern) -> tuple[int, ...]:
         """Pods by class on such a node."""
         holds = self.bins[column.bin].holds
         return tuple(a + b for a, b in zip(column.counts, holds, strict=True)) if holds else column.counts
 
-    def fits(self, column: Column) -> bool:
+    def fits(self, column: NodePattern) -> bool:
         """Whether the pattern's pods may stand on such a node together."""
         of = self.bins[column.bin]
         chosen = [(c, n) for c, n in enumerate(column.counts) if n]

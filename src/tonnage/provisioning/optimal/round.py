@@ -11,20 +11,20 @@ from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.optimal import supply
 from tonnage.provisioning.optimal.claims import Made, make
 from tonnage.provisioning.optimal.classes import Classes, PodClass
-from tonnage.provisioning.optimal.program import Bin, Column, Effort, Program
+from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program
 from tonnage.provisioning.optimal.solve import Solution, solve
-from tonnage.provisioning.optimal.supply import Occupied, Offer, Standing
+from tonnage.provisioning.optimal.supply import ExistingNodes, NewNodeKind, Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.provisioning.standing import StandingNode
-from tonnage.provisioning.template import Template
+from tonnage.provisioning.template import PoolTemplate
 from tonnage.units import micro_usd
 
-Kind = tuple[Offer | Standing, Bin]
+Kind = tuple[NewNodeKind | ExistingNodes, Bin]
 
 
 @dataclass(slots=True)
-class Answer:
+class RoundResult:
     """``made``: new nodes; ``nominations``: pods on nodes that are there; ``left``: pods without a place;
     ``bound_micro_usd_per_hour``: of the new nodes of any plan that leaves no more out; ``stay``: nodes that might have
     gone back and do not."""
@@ -46,7 +46,7 @@ class Round:
 
     classes: list[PodClass]
     of: Classes
-    templates: Sequence[Template]
+    templates: Sequence[PoolTemplate]
     remaining: Mapping[str, Mapping[str, int]]
     nodes: Sequence[ExistingNode]
     base: Plan
@@ -57,7 +57,7 @@ class Round:
     fare: float = 0.0
     misfits: set[Ref] = field(default_factory=set)
 
-    def solve(self) -> Answer:
+    def solve(self) -> RoundResult:
         """The best places for these pods; of no worth where there are ``misfits``."""
         kinds, resources, limits = self._kinds()
         program = self._program(kinds, resources, limits)
@@ -65,7 +65,7 @@ class Round:
         answer = self._answer(program, solution, kinds)
         if self._within_limits(answer.made):
             return answer
-        return Answer([], [], [pod for of in self.classes for pod in of.pods], 0)
+        return RoundResult([], [], [pod for of in self.classes for pod in of.pods], 0)
 
     def _kinds(self) -> tuple[list[Kind], list[str], dict[tuple[str, str], int]]:
         """What pods may stand on, the resources that matter, and the limits by NodePool and resource."""
@@ -89,7 +89,7 @@ class Round:
         held: list[Kind] = [supply.occupied(one, self.classes, resources, number) for one in self.occupied]
         return [*there, *held, *supply.undominated(fitting, most)], resources, limits
 
-    def _least_weights(self, offers: Sequence[Offer]) -> list[int]:
+    def _least_weights(self, offers: Sequence[NewNodeKind]) -> list[int]:
         """By class, the lowest weight of a NodePool that it may use: where Karpenter's plan puts its pods, or the
         highest that takes them."""
         used: dict[int, int] = {}
@@ -126,18 +126,18 @@ class Round:
             missing=2 * (dearest + self.already) + 1,
         )
 
-    def _start(self, program: Program, kinds: Sequence[Kind]) -> list[tuple[Column, int]]:
+    def _start(self, program: Program, kinds: Sequence[Kind]) -> list[tuple[NodePattern, int]]:
         """Karpenter's plan in these kinds of nodes, or in those that beat them; nothing where limits are in the way."""
         number = {id(of): c for c, of in enumerate(self.classes)}
         where: dict[Ref, int] = {
-            ref: at for at, (one, _) in enumerate(kinds) if isinstance(one, Standing) for ref in one.nodes
+            ref: at for at, (one, _) in enumerate(kinds) if isinstance(one, ExistingNodes) for ref in one.nodes
         }
         on: dict[Ref, Counter[int]] = {}
         for one in self.base.nominations:
             on.setdefault(one.node, Counter())[number[id(self.of.of(one.pod))]] += 1
-        columns: Counter[Column] = Counter()
+        columns: Counter[NodePattern] = Counter()
         for at, (kind, _) in enumerate(kinds):
-            if isinstance(kind, Standing) and kind.pods and kind.nodes[0] not in on:
+            if isinstance(kind, ExistingNodes) and kind.pods and kind.nodes[0] not in on:
                 columns[_column(at, {}, len(self.classes))] += 1
         for ref, counts in on.items():
             if ref in where:
@@ -151,7 +151,7 @@ class Round:
 
     def _like(
         self, program: Program, kinds: Sequence[Kind], claim: PlannedClaim, number: Mapping[int, int]
-    ) -> Column | None:
+    ) -> NodePattern | None:
         """The cheapest kind of new node that holds the pods of a claim."""
         counts = Counter(number[id(self.of.of(pod))] for pod in claim.pods)
         fitting = [
@@ -161,7 +161,7 @@ class Round:
         ]
         return _column(min(fitting)[1], counts, len(self.classes)) if fitting else None
 
-    def _answer(self, program: Program, solution: Solution, kinds: Sequence[Kind]) -> Answer:
+    def _answer(self, program: Program, solution: Solution, kinds: Sequence[Kind]) -> RoundResult:
         """Pods onto nodes, in their order; nodes that get none are not launched. Pods beyond what is needed stay away
         from the dearest."""
         stay = {pod for column, _ in solution.chosen for pod in _held(kinds[column.bin][0])}
@@ -179,10 +179,10 @@ class Round:
                     if n and stage is not None and waiting[c]:
                         pods.append((stage, waiting[c][:n]))
                         del waiting[c][:n]
-                if pods and isinstance(kind, Standing):
+                if pods and isinstance(kind, ExistingNodes):
                     nodes = free.setdefault(column.bin, list(kind.nodes))
                     nominations += self._nominated(nodes.pop(0), pods)
-                elif pods and isinstance(kind, Offer):
+                elif pods and isinstance(kind, NewNodeKind):
                     new = make(kind, pods)
                     if new is None:
                         self.misfits.update(ref for _, refs in pods for ref in refs)
@@ -192,7 +192,7 @@ class Round:
         missing = program.missing * sum(solution.left_out)
         bound = max(0, micro_usd(solution.bound - missing))
         kept = {ref for column, _ in solution.chosen if program.bins[column.bin].holds for ref in _nodes(kinds, column)}
-        return Answer(made, nominations, left, bound, sorted(kept))
+        return RoundResult(made, nominations, left, bound, sorted(kept))
 
     def _nominated(self, ref: Ref, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> list[Nomination]:
         there = (*self.nodes, *(one.node for one in self.occupied))
@@ -210,20 +210,20 @@ class Round:
         return all(amount <= self.remaining[pool][name] for (pool, name), amount in used.items())
 
 
-def _held(kind: Offer | Standing) -> tuple[Ref, ...]:
-    return kind.pods if isinstance(kind, Standing) else ()
+def _held(kind: NewNodeKind | ExistingNodes) -> tuple[Ref, ...]:
+    return kind.pods if isinstance(kind, ExistingNodes) else ()
 
 
-def _nodes(kinds: Sequence[Kind], column: Column) -> tuple[Ref, ...]:
+def _nodes(kinds: Sequence[Kind], column: NodePattern) -> tuple[Ref, ...]:
     kind = kinds[column.bin][0]
-    return kind.nodes if isinstance(kind, Standing) else ()
+    return kind.nodes if isinstance(kind, ExistingNodes) else ()
 
 
-def _column(at: int, counts: Mapping[int, int], classes: int) -> Column:
-    return Column(at, tuple(counts.get(c, 0) for c in range(classes)))
+def _column(at: int, counts: Mapping[int, int], classes: int) -> NodePattern:
+    return NodePattern(at, tuple(counts.get(c, 0) for c in range(classes)))
 
 
-def _feasible(program: Program, chosen: Sequence[tuple[Column, int]]) -> bool:
+def _feasible(program: Program, chosen: Sequence[tuple[NodePattern, int]]) -> bool:
     """Whether these numbers of columns stay within limits and supply."""
     used = [0.0] * len(program.limits)
     taken: Counter[int] = Counter()

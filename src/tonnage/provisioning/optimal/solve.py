@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tonnage.provisioning.optimal import knapsack
 from tonnage.provisioning.optimal.knapsack import Item
 from tonnage.provisioning.optimal.master import Duals, Master, Whole
-from tonnage.provisioning.optimal.program import Column, Effort, Program
+from tonnage.provisioning.optimal.program import Effort, NodePattern, Program
 
 _EPSILON = 1e-7
 """USD per hour: a smaller reduced cost is none."""
@@ -31,13 +31,13 @@ class Solution:
     """``chosen``: patterns and how many nodes have each; ``left_out``: pods by class; ``cost``, USD per hour, with the
     price of those left out; ``bound``: no plan costs less."""
 
-    chosen: tuple[tuple[Column, int], ...]
+    chosen: tuple[tuple[NodePattern, int], ...]
     left_out: tuple[int, ...]
     cost: float
     bound: float
 
 
-def solve(program: Program, start: Sequence[tuple[Column, int]] = (), effort: Effort | None = None) -> Solution:
+def solve(program: Program, start: Sequence[tuple[NodePattern, int]] = (), effort: Effort | None = None) -> Solution:
     """The best plan found, no dearer than ``start``, patterns that fit with their numbers."""
     if not program.demand:
         return Solution((), (), 0.0, 0.0)
@@ -53,7 +53,7 @@ class _Solving:
     _alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = field(init=False)
     """Kinds of nodes by room and classes: their most valuable patterns are the same."""
 
-    def run(self, start: Sequence[tuple[Column, int]]) -> Solution:
+    def run(self, start: Sequence[tuple[NodePattern, int]]) -> Solution:
         self._master = Master(self.program)
         self._alike = {}
         for at, one in enumerate(self.program.bins):
@@ -66,12 +66,12 @@ class _Solving:
         bound, whole = self._exact(duals, bound, whole)
         return Solution(whole.chosen, whole.left_out, whole.cost, min(bound, whole.cost))
 
-    def _singles(self) -> Iterator[Column]:
+    def _singles(self) -> Iterator[NodePattern]:
         """Nodes that hold what they hold already, and as many as there is room for of each class alone."""
         classes = len(self.program.demand)
         for at, one in enumerate(self.program.bins):
             if one.holds:
-                yield Column(at, (0,) * classes)
+                yield NodePattern(at, (0,) * classes)
             for c in one.admits:
                 most = min(
                     (room // weight for room, weight in zip(one.room, self.program.weights[c], strict=True) if weight),
@@ -79,7 +79,7 @@ class _Solving:
                 )
                 count = min(most, self.program.demand[c])
                 if count:
-                    yield Column(at, tuple(count if i == c else 0 for i in range(classes)))
+                    yield NodePattern(at, tuple(count if i == c else 0 for i in range(classes)))
 
     def _relax(self) -> tuple[Duals, float]:
         """Patterns are added until none pays or the effort is spent: the last prices, and a bound of all plans."""
@@ -87,7 +87,7 @@ class _Solving:
         kinds = list(self._alike.items())
         enough = max(_ENOUGH, len(self.program.demand))
         for _ in range(self.effort.rounds):
-            new: list[Column] = []
+            new: list[NodePattern] = []
             proved, worst = True, dict[int, float]()
             for passed, ((room, admits), bins) in enumerate(kinds):
                 if len(new) >= enough:  # the next round begins with those that this one leaves out
@@ -147,10 +147,10 @@ class _Solving:
             return max(bound, min(again.bound, relaxed + slack)), again
         return bound, whole
 
-    def _within(self, duals: Duals, slack: float) -> list[Column] | None:
+    def _within(self, duals: Duals, slack: float) -> list[NodePattern] | None:
         """All patterns with a reduced cost up to ``slack``, of those that cover alike the cheapest; None where there
         are too many."""
-        found: dict[tuple[object, ...], tuple[float, Column]] = {}
+        found: dict[tuple[object, ...], tuple[float, NodePattern]] = {}
         left_over = self.effort.steps // 4
         for (room, admits), bins in self._alike.items():
             least = min(duals.left(self.program, at) for at in bins) - slack
@@ -173,7 +173,7 @@ class _Solving:
                 return None
         return [column for _, column in found.values()]
 
-    def _best(self, duals: Duals) -> list[Column]:
+    def _best(self, duals: Duals) -> list[NodePattern]:
         """The patterns known, the nearest to paying first, as many as the effort allows."""
         listed = self._master.columns
         if len(listed) <= self.effort.columns:
@@ -181,7 +181,7 @@ class _Solving:
         worth = {c: self._reduced(c, duals) for c in listed}
         return sorted(listed, key=lambda c: worth[c])[: self.effort.columns]
 
-    def _reduced(self, column: Column, duals: Duals) -> float:
+    def _reduced(self, column: NodePattern, duals: Duals) -> float:
         value = sum((duals.pods[c] - self.program.fare(c)) * n for c, n in enumerate(column.counts) if n)
         return duals.left(self.program, column.bin) - value
 
@@ -193,5 +193,5 @@ class _Solving:
         ]
         return found if worthless else [one for one in found if one.value > 0]
 
-    def _column(self, at: int, counts: dict[int, int]) -> Column:
-        return Column(at, tuple(counts.get(c, 0) for c in range(len(self.program.demand))))
+    def _column(self, at: int, counts: dict[int, int]) -> NodePattern:
+        return NodePattern(at, tuple(counts.get(c, 0) for c in range(len(self.program.demand))))

@@ -13,13 +13,13 @@ from tonnage.decisions import Ref
 from tonnage.partitioning.node_cuts import STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, OfferingKey, TypeMask
-from tonnage.provisioning.load import Load, Market, Stage
+from tonnage.provisioning.load import ClaimLoad, Market, Stage
 from tonnage.provisioning.optimal.classes import PodClass
 from tonnage.provisioning.optimal.program import Bin
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement, Requirements
 from tonnage.provisioning.standing import StandingNode
-from tonnage.provisioning.template import Template
+from tonnage.provisioning.template import PoolTemplate
 from tonnage.units import usd
 
 _MOST_FLAVOURS = 32
@@ -27,21 +27,21 @@ _MOST_FLAVOURS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Site:
+class PoolNodes:
     """New nodes of one NodePool. ``labels``: the values of labels of the user's own that it leaves open, as chosen
     here; ``types``: those within its limits."""
 
     market: Market
-    template: Template
+    template: PoolTemplate
     labels: Requirements
     types: TypeMask
-    _empty: dict[OfferingKey | None, Load] = field(default_factory=dict)
+    _empty: dict[OfferingKey | None, ClaimLoad] = field(default_factory=dict)
 
-    def empty(self, only: OfferingKey | None = None) -> Load:
+    def empty(self, only: OfferingKey | None = None) -> ClaimLoad:
         """A NodeClaim without pods, of one offering alone where it is given."""
         if only not in self._empty:
             requirements = self.labels.merged(_pinned(only))
-            load = Load.empty(self.market, self.template, self.types)
+            load = ClaimLoad.empty(self.market, self.template, self.types)
             if requirements:
                 merged = load.requirements.merged(requirements)
                 types = load.types & self.market.catalogue.select(merged) & self.market.offers.open_to(merged)
@@ -51,11 +51,11 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NewNodeKind:
     """Of which new nodes a kind is: of ``site``, cut in this ``layout``, of this offering. ``stages``: by class, what
     its pods insist on there."""
 
-    site: Site
+    site: PoolNodes
     layout: int
     offering: OfferingKey
     micro_usd_per_hour: int
@@ -63,9 +63,9 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Nodes that are there and alike. ``stages``: as of an :class:`Offer`; ``pods``: those on it, which have to move if
-    it does not stay."""
+class ExistingNodes:
+    """Nodes that are there and alike. ``stages``: as of a :class:`NewNodeKind`; ``pods``: those on it, which have to
+    move if it does not stay."""
 
     nodes: tuple[Ref, ...]
     stages: tuple[Stage | None, ...]
@@ -83,18 +83,18 @@ class Occupied(msgspec.Struct, frozen=True, kw_only=True):
 
 def sites(
     market: Market,
-    templates: Sequence[Template],
+    templates: Sequence[PoolTemplate],
     remaining: Mapping[str, Mapping[str, int]],
     classes: Sequence[PodClass],
-) -> Iterator[Site]:
+) -> Iterator[PoolNodes]:
     """New nodes of these NodePools, with what remains of their limits."""
     for template in templates:
         types = template.within(dict(remaining[template.name]), market.catalogue)
         for chosen in _flavours(template, classes):
-            yield Site(market, template, chosen, types)
+            yield PoolNodes(market, template, chosen, types)
 
 
-def offers(site: Site, classes: Sequence[PodClass]) -> Iterator[Offer]:
+def offers(site: PoolNodes, classes: Sequence[PodClass]) -> Iterator[NewNodeKind]:
     """All that can be launched there and takes pods of some class."""
     catalogue, template = site.market.catalogue, site.template
     table = site.market.offers.prices
@@ -115,16 +115,16 @@ def offers(site: Site, classes: Sequence[PodClass]) -> Iterator[Offer]:
         chosen = admitted[:, layout, index, row].tolist()
         stages = tuple(of.stages[s] if s >= 0 else None for of, s in zip(classes, chosen, strict=True))
         offering = OfferingKey(catalogue.names[index], *catalogue.pairs[row])
-        yield Offer(site, layout, offering, int(table[row, index]), stages)
+        yield NewNodeKind(site, layout, offering, int(table[row, index]), stages)
 
 
-def only(offer: Offer, allowed: Sequence[bool]) -> Offer:
+def only(offer: NewNodeKind, allowed: Sequence[bool]) -> NewNodeKind:
     """The same for the classes that are allowed there alone."""
     stages = tuple(stage if may else None for stage, may in zip(offer.stages, allowed, strict=True))
     return offer if stages == offer.stages else replace(offer, stages=stages)
 
 
-def room_of(offer: Offer, resources: Sequence[str]) -> tuple[int, ...]:
+def room_of(offer: NewNodeKind, resources: Sequence[str]) -> tuple[int, ...]:
     """What such a node has for pods, of each of these resources."""
     template, catalogue = offer.site.template, offer.site.market.catalogue
     index = catalogue.index(offer.offering.instance_type)
@@ -142,7 +142,7 @@ def room_of(offer: Offer, resources: Sequence[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def bin_of(offer: Offer, resources: Sequence[str], limits: Mapping[tuple[str, str], int]) -> Bin:
+def bin_of(offer: NewNodeKind, resources: Sequence[str], limits: Mapping[tuple[str, str], int]) -> Bin:
     """The same as numbers. ``limits``: the index of each (NodePool, resource) that is limited."""
     template, catalogue = offer.site.template, offer.site.market.catalogue
     index = catalogue.index(offer.offering.instance_type)
@@ -163,7 +163,7 @@ def scale(resource: str) -> float:
 
 def standing(
     nodes: Sequence[ExistingNode], classes: Sequence[PodClass], resources: Sequence[str], most: Sequence[int]
-) -> list[tuple[Standing, Bin]]:
+) -> list[tuple[ExistingNodes, Bin]]:
     """Nodes that are there, equal ones together. ``most``: more than this of a resource nobody needs."""
     alike: dict[tuple[tuple[int, ...], tuple[int | None, ...]], list[Ref]] = {}
     listed: dict[tuple[int | None, ...], tuple[Stage | None, ...]] = {}
@@ -179,13 +179,13 @@ def standing(
     for (room, ids), refs in alike.items():
         stages = listed[ids]
         admits = tuple(c for c, stage in enumerate(stages) if stage is not None)
-        found.append((Standing(tuple(refs), stages), Bin(0.0, room, admits, len(refs))))
+        found.append((ExistingNodes(tuple(refs), stages), Bin(0.0, room, admits, len(refs))))
     return found
 
 
 def occupied(
     one: Occupied, classes: Sequence[PodClass], resources: Sequence[str], number: Mapping[Ref, int]
-) -> tuple[Standing, Bin]:
+) -> tuple[ExistingNodes, Bin]:
     """A node that may go back, at its price. ``number``: the index of each pod's class."""
     stages = tuple(_stage_on(one.node, of) for of in classes)
     holds = [0] * len(classes)
@@ -193,7 +193,7 @@ def occupied(
         holds[number[pod.ref]] += 1
     room = tuple(max(0, one.node.free.get(name, 0)) for name in resources)
     admits = tuple(c for c, stage in enumerate(stages) if stage is not None)
-    kind = Standing((one.node.ref,), stages, tuple(pod.ref for pod in one.pods))
+    kind = ExistingNodes((one.node.ref,), stages, tuple(pod.ref for pod in one.pods))
     return kind, Bin(usd(one.micro_usd_per_hour), room, admits, 1, (), tuple(holds))
 
 
@@ -212,20 +212,20 @@ def _stage_on(node: ExistingNode, of: PodClass) -> Stage | None:
     return next((stage for stage in of.stages if take(StandingNode(node), stage)), None)
 
 
-def undominated(bins: Sequence[tuple[Offer, Bin]], most: Sequence[int]) -> list[tuple[Offer, Bin]]:
+def undominated(bins: Sequence[tuple[NewNodeKind, Bin]], most: Sequence[int]) -> list[tuple[NewNodeKind, Bin]]:
     """Without those that another kind beats: it takes the same pods and more, for no more money and no more of any
     limit. ``most``: more of a resource than this nobody needs."""
-    cheapest: dict[tuple[object, ...], tuple[Offer, Bin]] = {}
+    cheapest: dict[tuple[object, ...], tuple[NewNodeKind, Bin]] = {}
     for offer, one in sorted(bins, key=lambda pair: (pair[1].price, pair[0].offering)):
         room = tuple(min(room, top) for room, top in zip(one.room, most, strict=True))
         cheapest.setdefault((room, one.admits, one.charges), (offer, replace(one, room=room)))
-    alike: dict[tuple[int, ...], list[tuple[Offer, Bin]]] = {}
+    alike: dict[tuple[int, ...], list[tuple[NewNodeKind, Bin]]] = {}
     for pair in cheapest.values():
         alike.setdefault(tuple(row for row, _ in pair[1].charges), []).append(pair)
     return [pair for pairs in alike.values() for pair in _best_of(pairs)]
 
 
-def _best_of(pairs: Sequence[tuple[Offer, Bin]]) -> Iterator[tuple[Offer, Bin]]:
+def _best_of(pairs: Sequence[tuple[NewNodeKind, Bin]]) -> Iterator[tuple[NewNodeKind, Bin]]:
     """Of kinds that take of the same limits, by price, those that none before them beats."""
     classes = len(pairs[0][0].stages)
     admits = np.zeros((len(pairs), classes), dtype=np.bool_)
@@ -241,7 +241,7 @@ def _best_of(pairs: Sequence[tuple[Offer, Bin]]) -> Iterator[tuple[Offer, Bin]]:
             yield pair
 
 
-def _flavours(template: Template, classes: Sequence[PodClass]) -> Iterator[Requirements]:
+def _flavours(template: PoolTemplate, classes: Sequence[PodClass]) -> Iterator[Requirements]:
     """Each choice of values for labels of the user's own that the NodePool leaves open and pods ask for."""
     known = labels.well_known()
     asked = [stage.step.requirements for of in classes for stage in of.stages]

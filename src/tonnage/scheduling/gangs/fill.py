@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
-from tonnage.scheduling.gangs.tree import Group, Tree
+from tonnage.scheduling.gangs.tree import GangGroup, Tree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
 
@@ -153,7 +153,7 @@ class Filler:
                 break
         return False
 
-    def _order(self, group: Group) -> list[tuple[bool, int]]:
+    def _order(self, group: GangGroup) -> list[tuple[bool, int]]:
         """The parts (True, group) and own items (False, item): largest first, then as written."""
         parts = [(True, child) for child in group.children] + [(False, i) for i in group.items]
         return sorted(parts, key=lambda part: -(self._size[part[1]] if part[0] else self._wanted[part[1]]))

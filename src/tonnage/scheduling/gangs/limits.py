@@ -29,12 +29,12 @@ class Lack(NamedTuple):
     within: bool = False
 
 
-class Bounds:
+class GangBounds:
     """The bounds for one gang in a room of the fleet into which nothing of it has been put yet. ``count``: by class and
     node row, how many of its pods the node holds at most. ``pods``: by group, the pending pods of it and its parts, by
     class."""
 
-    def __init__(self, tree: Tree, levels: Levels, room: Room, fleet: Fleet, like: Bounds | None = None) -> None:
+    def __init__(self, tree: Tree, levels: Levels, room: Room, fleet: Fleet, like: GangBounds | None = None) -> None:
         """``like``: bounds of the same pods in the same room under other rules."""
         self._tree = tree
         self._levels = levels

@@ -21,9 +21,9 @@ from tonnage.fleet.state import FREE_DEVICE, Fleet
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs.fill import Filler
 from tonnage.scheduling.gangs.growth import grow
-from tonnage.scheduling.gangs.limits import Bounds, refusal
+from tonnage.scheduling.gangs.limits import GangBounds, refusal
 from tonnage.scheduling.gangs.room import FleetRoom, Put, Room, Sheet, depends
-from tonnage.scheduling.gangs.search import OutOfBudget, Search
+from tonnage.scheduling.gangs.search import GangSearch, OutOfBudget
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.policies import ANY_POLICY
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GangPlan:
     """Where the pods of a gang go, to be bound in this order: ``minimum`` all or none, then ``extra`` one by one.
 
     ``level`` and ``domain``: the innermost that all of it stands in by then, empty where there is none."""
@@ -64,7 +64,7 @@ class NoPlan:
     counted: bool = False
 
 
-def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget: int = BUDGET) -> Plan | NoPlan:
+def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget: int = BUDGET) -> GangPlan | NoPlan:
     """Plan for the gang's pending ``pods`` (rows); members that are bound count. The fleet is unchanged afterwards."""
     gang = snapshot.gangs.get(key)
     if gang is None:
@@ -106,19 +106,19 @@ class _Planning:
         self._budget = budget
         self._unknown = False
 
-    def run(self) -> Plan | NoPlan:
+    def run(self) -> GangPlan | NoPlan:
         classes = {item.class_id for item in self._tree.items}
         if not any(depends(self._fleet, self._cache, class_id) for class_id in classes):
             return self._in(Sheet(self._fleet, self._cache, self._tree.items))
         with self._fleet.what_if():
             return self._in(FleetRoom(self._fleet, self._cache, self._tree.items))
 
-    def _in(self, room: Room) -> Plan | NoPlan:
+    def _in(self, room: Room) -> GangPlan | NoPlan:
         wanted = self._tree.chosen()
         filler = Filler(self._tree, self._levels, room, wanted, self._free_devices())
         if not any(wanted):
             return self._planned(room, filler)
-        limits = Bounds(self._tree, self._levels, room, self._fleet)
+        limits = GangBounds(self._tree, self._levels, room, self._fleet)
         lack = limits.part_that_fits_nowhere()
         counted = True
         for level, must_search in self._tree.root_levels(self._levels) if lack is None else ():
@@ -136,7 +136,7 @@ class _Planning:
     def _search(self, room: Room, level: int | None) -> bool:
         at = [{group.required} - {-1} for group in self._tree.groups]
         at[0] |= set() if level is None else {level}
-        search = Search(self._tree, self._levels, room, at, self._budget)
+        search = GangSearch(self._tree, self._levels, room, at, self._budget)
         try:
             return search.run()
         except OutOfBudget:
@@ -145,7 +145,7 @@ class _Planning:
         finally:
             self._budget = search.budget
 
-    def _planned(self, room: Room, filler: Filler) -> Plan:
+    def _planned(self, room: Room, filler: Filler) -> GangPlan:
         minimum = len(room.put)
         for number, rows, counts, _ in room.put:
             self._tree.settle(number, rows, counts)
@@ -153,7 +153,7 @@ class _Planning:
         places = self._places(room.put)
         pods = sum(int(counts.sum()) for _, _, counts, _ in room.put[:minimum])
         level, domain = self._tree.stands_in(self._levels)
-        return Plan(self._tree.gang.key, tuple(places[:pods]), tuple(places[pods:]), level, domain)
+        return GangPlan(self._tree.gang.key, tuple(places[:pods]), tuple(places[pods:]), level, domain)
 
     def _places(self, put: Sequence[Put]) -> list[Place]:
         taken = [0] * len(self._tree.items)

@@ -12,7 +12,7 @@ from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.gangs import plan as gangs
-from tonnage.scheduling.gangs.plan import NoPlan, Place, Plan
+from tonnage.scheduling.gangs.plan import GangPlan, NoPlan, Place
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.refusals import Refusal
 from tonnage.scheduling.seat import seat
@@ -51,9 +51,9 @@ class Gangs:
         pods = [row for row in self._pods[key] if self._fleet.pod(row).node < 0]
         revocable = self._revocable(pods)
         found = gangs.plan(self._snapshot, key, pods, self._cache) if pods else NoPlan(Reason(""))
-        if isinstance(found, Plan) and self._assumed and revocable:
+        if isinstance(found, GangPlan) and self._assumed and revocable:
             found = self._without_assumed(found)
-        binds = self._bind(found) if isinstance(found, Plan) else []
+        binds = self._bind(found) if isinstance(found, GangPlan) else []
         why = found.reason if isinstance(found, NoPlan) else self._no_more(key, len(pods) - len(binds))
         self._waits[key] = Refusal.of(why, placed + len(binds), revocable=revocable, lasting=lasting)
         return binds
@@ -67,7 +67,7 @@ class Gangs:
         """Room was given up, so that no gang is refused for good any more."""
         self._waits = {key: refusal.reopened() for key, refusal in self._waits.items()}
 
-    def _without_assumed(self, plan: Plan) -> Plan | NoPlan:
+    def _without_assumed(self, plan: GangPlan) -> GangPlan | NoPlan:
         """As much of the plan as holds without those who are not there yet."""
         good = 0
         with self._assumed.away():
@@ -99,7 +99,7 @@ class Gangs:
         classes = {self._fleet.pod(row).class_id for row in pods}
         return any(self._cache.topology.asks_for_others(self._fleet.classes.rows[one]) for one in classes)
 
-    def _bind(self, plan: Plan) -> list[Bind]:
+    def _bind(self, plan: GangPlan) -> list[Bind]:
         """The minimum; then what follows it as far as it goes."""
         done = [(place, self._seat(place)) for place in plan.minimum]
         for place in plan.extra:
@@ -113,7 +113,7 @@ class Gangs:
     def _seat(self, place: Place) -> tuple[int, ...]:
         return seat(self._fleet, place.pod, place.node, place.devices)
 
-    def _receipt(self, plan: Plan) -> Reason:
+    def _receipt(self, plan: GangPlan) -> Reason:
         return self._placed("placed with its gang", plan.gang, ("level", plan.level), ("domain", plan.domain))
 
     def made_for(self, key: str) -> Reason:

@@ -36,7 +36,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PartialGang:
     """A gang that is partially bound. ``since_ns``: since when it has been seen so; ``hoped_ns``: since when every look
     has found room for the rest, which has not come to stand; None: the last look found none."""
 
@@ -44,7 +44,7 @@ class Held:
     hoped_ns: int | None = None
 
 
-HeldSince = Mapping[str, Held]
+HeldSince = Mapping[str, PartialGang]
 """By gang."""
 
 
@@ -54,7 +54,7 @@ def release(
     known: HeldSince,
     patience: Patience,
     scheduler_names: Sequence[str],
-) -> tuple[list[Decision], dict[str, Held]]:
+) -> tuple[list[Decision], dict[str, PartialGang]]:
     """(what is decided instead, what is partially bound now), when the scheduler has taken these decisions.
 
     ``known``: what this gave the last time. What counts is what stands, not what is about to be bound: a binding may be
@@ -65,7 +65,7 @@ def release(
     asked = bound | {decision.pod for decision in decisions if isinstance(decision, Wait)}
     evicted = {decision.pod for decision in decisions if isinstance(decision, Evict)}
     evictions: list[Evict] = []
-    held: dict[str, Held] = {}
+    held: dict[str, PartialGang] = {}
     gone: set[str] = set()
     for key in sorted({_gang_of(snapshot, pod) for pod in asked - nominated} & snapshot.gangs.keys()):
         members = _members(snapshot, key, scheduler_names)
@@ -85,13 +85,13 @@ def release(
     return [*left, *evictions], held
 
 
-def _seen(snapshot: Snapshot, key: str, hopeful: Sequence[int], known: Held | None) -> Held:
+def _seen(snapshot: Snapshot, key: str, hopeful: Sequence[int], known: PartialGang | None) -> PartialGang:
     """The gang as it is held now, when these members (rows) stand or are about to be bound."""
     since = known.since_ns if known is not None else snapshot.now_ns
     if not snapshot.is_whole(key, hopeful):
-        return Held(since)
+        return PartialGang(since)
     hoped = known.hoped_ns if known is not None else None
-    return Held(since, snapshot.now_ns if hoped is None else hoped)
+    return PartialGang(since, snapshot.now_ns if hoped is None else hoped)
 
 
 def _gang_of(snapshot: Snapshot, pod: Ref) -> str:

@@ -34,7 +34,7 @@ class _Bond:
         self.pods = 0
 
 
-class Search:
+class GangSearch:
     """One search. ``at``: by group, the levels of each of which it has to stand in one domain. ``budget``: steps left,
     a pod put on a node each."""
 

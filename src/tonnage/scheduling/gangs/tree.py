@@ -27,7 +27,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Group:
+class GangGroup:
     """The gang (group 0) or one of its subgroups. ``bound``: how many of its pods, those of its parts included, each
     node row holds; ``done``: how many have succeeded and hold nothing any more. ``required``, ``preferred``,
     ``slice_level``: levels by number, -1 for none."""
@@ -61,7 +61,7 @@ class Tree:
     ) -> None:
         fleet = snapshot.fleet
         self.gang = gang
-        self.groups = [Group(gang.key, -1, gang.rule, gang.min_member)]
+        self.groups = [GangGroup(gang.key, -1, gang.rule, gang.min_member)]
         self.items: list[Item] = []
         self._number = {"": 0}
         self._add_subgroups()
@@ -87,7 +87,7 @@ class Tree:
                 parent = self._number.get(subgroup.parent, 0)
                 self._number[subgroup.name] = len(self.groups)
                 self.groups[parent].children.append(len(self.groups))
-                self.groups.append(Group(subgroup.name, parent, subgroup.rule, subgroup.min_member))
+                self.groups.append(GangGroup(subgroup.name, parent, subgroup.rule, subgroup.min_member))
 
     def _add_pods(self, pods: list[tuple[int, PodRow]], alike: Mapping[int, int]) -> None:
         def order(one: tuple[int, PodRow]) -> tuple[int, str, str]:
@@ -165,7 +165,7 @@ class Tree:
                 of_parts[parent] += found[number]
         return found
 
-    def short(self) -> Group | None:
+    def short(self) -> GangGroup | None:
         """A group that has not enough pods for its minimum, if there is one."""
         for number, group in enumerate(self.groups):
             if self.available(number) < self.need(number):

@@ -38,7 +38,7 @@ class Demand(NamedTuple):
 NOTHING = Demand(0, 0)
 
 
-class State(msgspec.Struct, frozen=True, gc=False):
+class ValuedState(msgspec.Struct, frozen=True, gc=False):
     """What is known of a state: the kind of node, thousandths free of each device in ascending order, their sum, their
     worth beyond that sum, the fragment by bucket of free cores (:class:`Fragments`), and ``blocks``: devices in whole
     sets of 2, 4, 8, …, each set counted by the share of demand that asks for this many."""
@@ -59,7 +59,7 @@ class States:
         self._worth = worth
         self._blocks = blocks
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.rows: list[State] = []
+        self.rows: list[ValuedState] = []
 
     def intern(self, kind: int, free: tuple[int, ...]) -> int:
         """The number of the state."""
@@ -70,7 +70,7 @@ class States:
         fragment, idle = self.fragments.measure(kind, free), sum(free)
         whole = free.count(FULL)
         blocks = sum([share * count * (whole // count) for count, share in self._blocks])
-        self.rows.append(State(kind, free, idle, self._worth.of(kind, free) - idle, fragment, blocks))
+        self.rows.append(ValuedState(kind, free, idle, self._worth.of(kind, free) - idle, fragment, blocks))
         return number
 
     def following(self, state: int, demand: Demand) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from tonnage.decisions import Instances, layout_text
+from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet.rows import PodRow, PodSpec
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
@@ -263,7 +264,7 @@ def add_like(fleet: Fleet, edit: AddNode) -> int:
     """Add the node, with the pods that DaemonSets have on the one that it is like; returns its row."""
     row = fleet.node_by_name[edit.like]
     node = fleet.node(row)
-    labels = {key: value for key, value in node.labels.items() if key != "kubernetes.io/hostname"}
+    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
     spec = replace(
         node.spec,
         name=edit.name,

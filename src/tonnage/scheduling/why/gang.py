@@ -18,8 +18,8 @@ from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.why.changes import Cost
 from tonnage.scheduling.why.gang_changes import GangChange, GangEdit, LowerMinimum, MorePlaces, RelaxLevel, apply
-from tonnage.scheduling.why.gang_counts import Counts
-from tonnage.scheduling.why.standing import Standing, standing
+from tonnage.scheduling.why.gang_counts import GangCounts
+from tonnage.scheduling.why.standing import GangStart, standing
 
 __all__ = [
     "CLUSTER",
@@ -30,7 +30,7 @@ __all__ = [
     "LowerMinimum",
     "MorePlaces",
     "RelaxLevel",
-    "Search",
+    "GangChangeSearch",
     "apply",
     "smallest",
     "standing",
@@ -65,7 +65,7 @@ def smallest(
     """The smallest change, of the kinds that ``may`` be made, after which the minimum of the gang fits with these
     pending pods. Changes nothing."""
     with snapshot.fleet.what_if():
-        return Search(snapshot, key, pods, cache, budget).find(may)
+        return GangChangeSearch(snapshot, key, pods, cache, budget).find(may)
 
 
 Family: TypeAlias = tuple[Callable[[int], GangEdit], int, int]
@@ -84,14 +84,14 @@ def _numbered(edits: Sequence[GangEdit], number: int) -> GangEdit:
     return edits[number - 1]
 
 
-class Search:
+class GangChangeSearch:
     """Searches for one gang; what one has tried, the next knows. Inside a what-if only."""
 
     def __init__(self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget: int = PLANS) -> None:
         self.snapshot, self.key, self.pods, self.cache, self.budget = snapshot, key, pods, cache, budget
         self.gang = snapshot.gangs[key]
         self.standing = standing(snapshot, key, pods, cache)
-        self._counts = Counts(snapshot, key, pods, cache, self.standing) if self.standing else None
+        self._counts = GangCounts(snapshot, key, pods, cache, self.standing) if self.standing else None
         self.may = EVERY
         self.best: GangChange | None = None
         self._best_order: tuple[GangChange, tuple[Cost, tuple[str, ...]]] | None = None
@@ -156,7 +156,7 @@ class Search:
                 where = (levels.keys[level], levels.name(level, domain)) if named else ("", "")
                 yield partial(_places, *where, self.snapshot.fleet.node(row).spec.name, apart), least, max(most, least)
 
-    def _lacks(self, standing: Standing, level: int) -> list[int]:
+    def _lacks(self, standing: GangStart, level: int) -> list[int]:
         """By domain of the level (-1: the cluster), how many places it lacks at least for a group to be in it."""
         tree, limits = standing.tree, standing.limits
         groups = [number for number, group in enumerate(tree.groups) if group.required == level] or [0]
@@ -164,7 +164,7 @@ class Search:
         found: list[int] = np.min(lacks, axis=0).tolist()
         return found
 
-    def _hosts(self, standing: Standing) -> list[int]:
+    def _hosts(self, standing: GangStart) -> list[int]:
         """The first host of those that are in the same domains of all levels that rules ask for, and take all the
         gang's pods but for room."""
         fleet, levels = self.snapshot.fleet, standing.levels

@@ -1,8 +1,8 @@
 """What planning a gang would refuse by counting alone, after edits that nobody has to make in the fleet for that.
 
-A plan begins with bounds on the room (:class:`tonnage.scheduling.gangs.limits.Bounds`): where these leave no domain to
-a part of the gang, or none to the gang, it ends there. The same is worked out here from the bounds of the fleet as it
-is: other minima ask for other numbers, and more places are more room in the domains of the host that they are like.
+A plan begins with bounds on the room (:class:`tonnage.scheduling.gangs.limits.GangBounds`): where these leave no domain
+to a part of the gang, or none to the gang, it ends there. The same is worked out here from the bounds of the fleet as
+it is: other minima ask for other numbers, and more places are more room in the domains of the host that they are like.
 What is counted is never less than what a plan would count.
 """
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.gangs.limits import Bounds
+from tonnage.scheduling.gangs.limits import GangBounds
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.why.gang_changes import GangEdit, LowerMinimum, MorePlaces, RelaxLevel, place_size, with_edit
-from tonnage.scheduling.why.standing import Standing
+from tonnage.scheduling.why.standing import GangStart
 
 ByClass = dict[int, int]
 """How many pods, by class."""
@@ -41,10 +41,10 @@ class _More:
         return {one: max(self.hosts, 1) * count for one, count in self.pods.items()}
 
 
-class Counts:
+class GangCounts:
     """For one gang, whose pending pods are given, as the fleet is now. Nothing changes in the fleet meanwhile."""
 
-    def __init__(self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, standing: Standing) -> None:
+    def __init__(self, snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, standing: GangStart) -> None:
         self._snapshot, self._gang, self._cache = snapshot, snapshot.gangs[key], cache
         self._standing = standing
         self._size = place_size(snapshot.fleet, pods)
@@ -93,7 +93,7 @@ class Counts:
         except UnknownLevel:
             return None
         tree.set_levels(levels)
-        return _Rules(tree, levels, Bounds(tree, levels, now.room, snapshot.fleet, now.limits))
+        return _Rules(tree, levels, GangBounds(tree, levels, now.room, snapshot.fleet, now.limits))
 
     def _more(self, edit: MorePlaces) -> _More:
         """The room for pods of each class that the edit makes at most."""
@@ -116,7 +116,7 @@ class Counts:
 class _Rules:
     """The gang under certain rules: what its groups find room for."""
 
-    def __init__(self, tree: Tree, levels: Levels, limits: Bounds) -> None:
+    def __init__(self, tree: Tree, levels: Levels, limits: GangBounds) -> None:
         self._levels, self._limits = levels, limits
         groups = range(len(tree.groups))
         self._total = [int(limits.held(number, None)[0]) for number in groups]

@@ -9,12 +9,12 @@ import msgspec
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.defrag import DefragPlan, Limits, NoDefrag, movable, plan
+from tonnage.scheduling.defrag import DefragLimits, DefragPlan, NoDefrag, movable, plan
 from tonnage.scheduling.order import units_of
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import Candidates
 
-LIMITS = Limits(cooldown_ns=0, steps=12, nodes=6)
+LIMITS = DefragLimits(cooldown_ns=0, steps=12, nodes=6)
 """Where the scheduler itself moves nobody: what a person may do who waits for no cooldown, searched for so long that a
 receipt on 5,000 nodes takes no more than 100 ms."""
 
@@ -44,7 +44,7 @@ class Moves(msgspec.Struct, frozen=True):
 
 
 def find(
-    snapshot: Snapshot, rows: Sequence[int], cache: Cache, policy: str, limits: Limits | None, absent: Set[int]
+    snapshot: Snapshot, rows: Sequence[int], cache: Cache, policy: str, limits: DefragLimits | None, absent: Set[int]
 ) -> Moves | None:
     """The moves for these pending pods (one, or a gang's); None where they have room without. ``limits``: those of the
     scheduler, if it moves pods. ``absent``: pods that are bound in a what-if alone."""

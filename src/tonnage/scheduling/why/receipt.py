@@ -76,7 +76,7 @@ class Scored(msgspec.Struct, frozen=True):
     parts: tuple[tuple[str, float], ...]
 
 
-class Option(msgspec.Struct, frozen=True):
+class ChangeOption(msgspec.Struct, frozen=True):
     """The smallest change of one kind. ``proved``: no smaller one of that kind exists."""
 
     about: str
@@ -102,7 +102,7 @@ class PodReceipt(msgspec.Struct, frozen=True, tag="pod"):
     runner_up: Scored | None = None
     nominated: str = ""
     evicted: tuple[str, ...] = ()
-    changes: tuple[Option, ...] = ()
+    changes: tuple[ChangeOption, ...] = ()
     moves: Moves | None = None
 
 
@@ -118,7 +118,7 @@ class LevelRoom(msgspec.Struct, frozen=True):
 
 
 class GangOption(msgspec.Struct, frozen=True):
-    """As :class:`Option`."""
+    """As :class:`ChangeOption`."""
 
     about: str
     change: GangChange
@@ -277,14 +277,14 @@ class _Receipts:
         second = int(key.argmax())
         return best, scored(second) if key[second] != NEVER else None
 
-    def _changes(self, row: int) -> tuple[Option, ...]:
+    def _changes(self, row: int) -> tuple[ChangeOption, ...]:
         """The smallest change of all, and those of a kind that are others."""
-        found: list[Option] = []
+        found: list[ChangeOption] = []
         tables = Tables(self.fleet, row, self.cache)
         for about, may in _KINDS:
             one = why_search.find(tables, may)
             if one.change is not None and all(one.change != other.change for other in found):
-                found.append(Option(about, one.change, one.proved))
+                found.append(ChangeOption(about, one.change, one.proved))
         return tuple(found)
 
     def _moves(self, rows: Sequence[int], said: Decided) -> Moves | None:
@@ -329,7 +329,7 @@ class _Receipts:
 
     def _gang_changes(self, key: str, ready: Sequence[int]) -> tuple[GangOption, ...]:
         found: list[GangOption] = []
-        search = why_gang.Search(self.snapshot, key, ready, self.cache)
+        search = why_gang.GangChangeSearch(self.snapshot, key, ready, self.cache)
         for about, may in _GANG_KINDS:
             one = search.find(may)
             if one.change is not None and all(one.change != other.change for other in found):

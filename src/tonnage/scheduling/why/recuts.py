@@ -8,8 +8,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.facts.labels import GPU_PRODUCT
-from tonnage.fleet.asks import GPU, is_device
+from tonnage.facts.labels import GPU, GPU_PRODUCT
+from tonnage.fleet.asks import is_device
 from tonnage.fleet.cards import FREE_DEVICE
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import geometry
@@ -17,7 +17,7 @@ from tonnage.fleet.outfit import node_gpu
 from tonnage.partitioning.fleet_layouts import asks
 from tonnage.partitioning.layouts import mask_of, resource
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
-from tonnage.partitioning.trial import LayoutTrial, Site
+from tonnage.partitioning.trial import LayoutTrial, TrialGpu
 from tonnage.scheduling.filters import Filters
 from tonnage.scheduling.why.bounds import Tables, rows_of
 from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
@@ -121,7 +121,7 @@ class Recuts:
         return bool(fits(self._fleet, np.array([row]), self._shape)[0])
 
 
-def _gain(site: Site, name: str) -> int:
+def _gain(site: TrialGpu, name: str) -> int:
     """How many more of the resource the GPU offers at most when it is repartitioned."""
     card = site.card
     if name == GPU:

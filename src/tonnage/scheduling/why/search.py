@@ -70,21 +70,21 @@ Less: TypeAlias = Lower | DropResource
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SmallestChange:
     """The smallest change, None where there is none; ``proved``: no smaller one exists."""
 
     change: PodChange | None
     proved: bool = True
 
 
-def smallest(fleet: Fleet, row: int, cache: Cache, may: frozenset[str] = EVERY, budget: int = BUDGET) -> Found:
+def smallest(fleet: Fleet, row: int, cache: Cache, may: frozenset[str] = EVERY, budget: int = BUDGET) -> SmallestChange:
     """The smallest change for the pending pod in this row, of the kinds that ``may`` be made. Changes nothing.
 
     Pods that fit as they are need no edit: then the change is empty."""
     return find(Tables(fleet, row, cache), may, budget)
 
 
-def find(tables: Tables, may: frozenset[str], budget: int = BUDGET) -> Found:
+def find(tables: Tables, may: frozenset[str], budget: int = BUDGET) -> SmallestChange:
     """:func:`smallest` with tables that several searches share; the fleet is as it was when they were made."""
     search = _Search(tables, may, budget)
     with tables.fleet.what_if():
@@ -93,7 +93,7 @@ def find(tables: Tables, may: frozenset[str], budget: int = BUDGET) -> Found:
             search.otherwise_cut()
         if "add" in may:
             search.new()
-    return Found(search.best, search.proved)
+    return SmallestChange(search.best, search.proved)
 
 
 class _Search:

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs import plan as gangs
-from tonnage.scheduling.gangs.limits import Bounds
+from tonnage.scheduling.gangs.limits import GangBounds
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Sheet, depends
 from tonnage.scheduling.gangs.tree import Tree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GangStart:
     """What planning a gang's pods starts from."""
 
     tree: Tree
     levels: Levels
-    limits: Bounds
+    limits: GangBounds
     room: Room
 
 
-def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) -> Standing | None:
+def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) -> GangStart | None:
     """None where a rule names a level that is not there. Inside a what-if only."""
     tree = Tree(snapshot, snapshot.gangs[key], pods, gangs.alike(snapshot.fleet, cache, pods))
     try:
@@ -35,4 +35,4 @@ def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) ->
     fleet = snapshot.fleet
     by_pod = any(depends(fleet, cache, item.class_id) for item in tree.items)
     room: Room = FleetRoom(fleet, cache, tree.items) if by_pod else Sheet(fleet, cache, tree.items)
-    return Standing(tree, levels, Bounds(tree, levels, room, fleet), room)
+    return GangStart(tree, levels, GangBounds(tree, levels, room, fleet), room)

@@ -14,7 +14,7 @@ from tonnage.machines.ailing import NO_ENGINE
 from tonnage.machines.blocked import of_group, of_workload
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Failing, Pod, Workload
-from tonnage.machines.training.part import State
+from tonnage.machines.training.part import PartState
 from tonnage.machines.training.workload import Training
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, where
@@ -192,7 +192,7 @@ def _failing(pod: Pod, ref: Ref, blockers: Sequence[Blocker], known: Known, reas
 
 
 def _of_training(cluster: SimulatedCluster, training: Training, known: Known, reasons: Reasons) -> Iterator[NotRunning]:
-    failed = training.over and training.state is State.FAILED and not training.withdrawn
+    failed = training.over and training.state is PartState.FAILED and not training.withdrawn
     ran = any(part.started_ns is not None for part in training.parts)
     if not training.arrived or (ran and not failed):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tonnage.decisions import Finding, Ref
+from tonnage.facts.labels import TOPOLOGY_HINTS
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import core
 from tonnage.objects.base import where
@@ -14,7 +15,7 @@ NEAR = ("PreferClose", "PreferSameZone")
 
 Source: kubernetes/kubernetes v1.36 staging/src/k8s.io/api/core/v1/types.go (ServiceTrafficDistribution…)."""
 SAME_NODE = "PreferSameNode"
-HINTS = ("service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints")
+HINTS = ("service.kubernetes.io/topology-mode", TOPOLOGY_HINTS)
 """Annotations with which EndpointSlices get hints; the second is the old name."""
 _FREE = "bytes that cross zones cost neither money nor time here, as traffic counts tokens and not bytes"
 

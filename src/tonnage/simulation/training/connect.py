@@ -26,7 +26,7 @@ from tonnage.machines.training.entries import (
     problems_of_work,
     work_of,
 )
-from tonnage.machines.training.part import Part
+from tonnage.machines.training.part import WorkloadPart
 from tonnage.machines.training.workload import Training
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
@@ -35,7 +35,7 @@ from tonnage.simulation.residents import Residents
 from tonnage.simulation.scenario import Scenario
 from tonnage.units import NS_PER_HOUR
 from tonnage.workloads.admission.chain import Admission
-from tonnage.workloads.admission.refused import Refused
+from tonnage.workloads.admission.refused import AdmissionRefusal
 from tonnage.workloads.contradictions import problems_of
 from tonnage.workloads.membership import Member, gangs_of, member_of, topologies_of
 from tonnage.workloads.owners import is_running
@@ -260,9 +260,9 @@ def _training(
     return made
 
 
-def _refused(admission: Admission, replicas: Iterable[WorkloadPod]) -> dict[str, Refused]:
+def _refused(admission: Admission, replicas: Iterable[WorkloadPod]) -> dict[str, AdmissionRefusal]:
     """Why the API server admits no pod as these are written, by their names; those that it admits are left out."""
-    known: dict[int, Refused | None] = {}
+    known: dict[int, AdmissionRefusal | None] = {}
     found = {}
     for one in replicas:
         if id(one.spec) not in known:
@@ -278,7 +278,7 @@ def _parts(
     gangs: Mapping[str, Gang],
     work: Work | None,
     checkpoint: Checkpoint | None,
-) -> Iterator[Part]:
+) -> Iterator[WorkloadPart]:
     """What computes together: each gang, and each pod that is in none."""
     groups: dict[str, dict[str, WorkloadPod]] = {}
     for replica in replicas:
@@ -289,7 +289,7 @@ def _parts(
         gpus = sum((gpus_of(replica) for replica in group.values()), Fraction(0))
         amount = _amount(work, gpus or Fraction(len(group)))
         subgroups = {replica: members[replica].subgroup for replica in group}
-        yield Part(name, group, subgroups, found, amount, checkpoint, gpus)
+        yield WorkloadPart(name, group, subgroups, found, amount, checkpoint, gpus)
 
 
 def _amount(work: Work | None, unit: Fraction) -> Fraction | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tonnage.machines.training.part import GpuTime, State
+from tonnage.machines.training.part import GpuTime, PartState
 from tonnage.machines.training.workload import Training
 from tonnage.simulation.result import TrainingHours, TrainingResult
 from tonnage.units import NS_PER_HOUR, NS_PER_S
@@ -23,7 +23,7 @@ def _result(training: Training) -> TrainingResult:
     parts = training.parts
     placed = min((p.placed_ns for p in parts if p.placed_ns is not None), default=None)
     started = min((p.started_ns for p in parts if p.started_ns is not None), default=None)
-    done = training.ended_ns if training.state is State.DONE else None
+    done = training.ended_ns if training.state is PartState.DONE else None
     todo = sum((part.work for part in parts if part.work is not None), Fraction(0))
     did = sum((min(part.done, part.work) for part in parts if part.work is not None), Fraction(0))
     stretched = [part.factor for part in parts if part.started_ns is not None]

@@ -17,7 +17,7 @@ from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.objects.quota import LimitRange, ResourceQuota, RuntimeClass, ServiceAccount
 from tonnage.workloads.admission import limits, quotas
 from tonnage.workloads.admission.quotas import Usage
-from tonnage.workloads.admission.refused import PRIORITY, RUNTIME_CLASS, SERVICE_ACCOUNT, Refused
+from tonnage.workloads.admission.refused import PRIORITY, RUNTIME_CLASS, SERVICE_ACCOUNT, AdmissionRefusal
 from tonnage.workloads.priority import Priorities
 
 DEFAULT_ACCOUNT = "default"
@@ -59,7 +59,7 @@ class Admission:
             spec = _on_runtime(spec, runtime)
         return self.priorities.admitted(spec)
 
-    def refusals(self, namespace: str, given: core.PodSpec) -> list[Refused]:
+    def refusals(self, namespace: str, given: core.PodSpec) -> list[AdmissionRefusal]:
         """Why no pod of this spec is ever admitted, whatever others there are; the first in the order of the
         plugins."""
         spec = self.completed(namespace, given)
@@ -68,7 +68,9 @@ class Admission:
         found += limits.refusals(spec, self.ranges(namespace))
         return [*found, *self.over_quota(namespace, spec)]
 
-    def over_quota(self, namespace: str, spec: core.PodSpec, used: Mapping[str, Usage] = _NOTHING) -> Iterable[Refused]:
+    def over_quota(
+        self, namespace: str, spec: core.PodSpec, used: Mapping[str, Usage] = _NOTHING
+    ) -> Iterable[AdmissionRefusal]:
         """What quotas say to one more pod of this completed spec. ``used``: what is in use, by the quota's name."""
         for quota in self.quotas(namespace):
             refused = quotas.refusal(quota, spec, used.get(quota.name, {}))
@@ -84,19 +86,19 @@ class Admission:
                     found[quota.name] = quotas.added(found[quota.name], quotas.usage_of(spec))
         return found
 
-    def unknown(self, namespace: str, spec: core.PodSpec) -> Iterable[Refused]:
+    def unknown(self, namespace: str, spec: core.PodSpec) -> Iterable[AdmissionRefusal]:
         """What the pod names and is not there."""
         account = spec.service_account_name or spec.service_account
         if account not in ("", DEFAULT_ACCOUNT) and (namespace, account) not in self._accounts:
             said = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
             field = "serviceAccountName" if spec.service_account_name else "serviceAccount"
-            yield Refused(SERVICE_ACCOUNT, said, field, account, early=True)
+            yield AdmissionRefusal(SERVICE_ACCOUNT, said, field, account, early=True)
         if self.priorities.of(spec) is None:
             said = f"no PriorityClass with name {spec.priority_class_name} was found"
-            yield Refused(PRIORITY, said, "priorityClassName", spec.priority_class_name, early=True)
+            yield AdmissionRefusal(PRIORITY, said, "priorityClassName", spec.priority_class_name, early=True)
         if spec.runtime_class_name and spec.runtime_class_name not in self._runtimes:
             said = f'pod rejected: RuntimeClass "{spec.runtime_class_name}" not found'
-            yield Refused(RUNTIME_CLASS, said, "runtimeClassName", spec.runtime_class_name, early=True)
+            yield AdmissionRefusal(RUNTIME_CLASS, said, "runtimeClassName", spec.runtime_class_name, early=True)
 
 
 def _by_operator(name: str) -> RuntimeClass:

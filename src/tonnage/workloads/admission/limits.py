@@ -13,7 +13,7 @@ import msgspec
 
 from tonnage.objects import core, quantity
 from tonnage.objects.quota import LimitRange, LimitRangeItem, Quantities
-from tonnage.workloads.admission.refused import LIMIT_RANGER, VALIDATION, Refused
+from tonnage.workloads.admission.refused import LIMIT_RANGER, VALIDATION, AdmissionRefusal
 
 
 def completed(item: LimitRangeItem) -> LimitRangeItem:
@@ -49,9 +49,9 @@ def _defaulted(container: core.Container, limits: Quantities, requests: Quantiti
     return msgspec.structs.replace(container, resources=resources)
 
 
-def refusals(spec: core.PodSpec, ranges: Sequence[LimitRange]) -> list[Refused]:
+def refusals(spec: core.PodSpec, ranges: Sequence[LimitRange]) -> list[AdmissionRefusal]:
     """Every bound that a pod breaks, whose containers have their defaults already."""
-    found: list[Refused] = []
+    found: list[AdmissionRefusal] = []
     for limit_range in ranges:
         for item in map(completed, limit_range.spec.limits):
             if item.type == "Container":
@@ -67,7 +67,7 @@ def refusals(spec: core.PodSpec, ranges: Sequence[LimitRange]) -> list[Refused]:
     return found
 
 
-def contradictions(given: core.PodSpec, spec: core.PodSpec, ranges: Sequence[LimitRange]) -> list[Refused]:
+def contradictions(given: core.PodSpec, spec: core.PodSpec, ranges: Sequence[LimitRange]) -> list[AdmissionRefusal]:
     """Requests of a container that are above a limit which it got by default."""
     found = []
     for (field, before), (_, container) in zip(_containers(given), _containers(spec), strict=True):
@@ -79,7 +79,7 @@ def contradictions(given: core.PodSpec, spec: core.PodSpec, ranges: Sequence[Lim
                 by = next((one.name for one in ranges if _has_default(one, name)), "")
                 said = f'spec.{field}.resources.requests: Invalid value: "{written}": must be less than or equal to '
                 said += f"{name} limit of {limit}"
-                found.append(Refused(VALIDATION, said, f"{field}.resources.requests.{name}", by))
+                found.append(AdmissionRefusal(VALIDATION, said, f"{field}.resources.requests.{name}", by))
     return found
 
 
@@ -110,7 +110,7 @@ def only(spec: core.PodSpec, part: str) -> core.PodSpec:
     )
 
 
-def _broken(item: LimitRangeItem, asked: core.ResourceRequirements, field: str, by: str) -> Iterator[Refused]:
+def _broken(item: LimitRangeItem, asked: core.ResourceRequirements, field: str, by: str) -> Iterator[AdmissionRefusal]:
     requests, limits = {**asked.limits, **asked.requests}, asked.limits
     for name, bound in sorted(item.min.items()):
         said = f"minimum {name} usage per {item.type} is {bound}"
@@ -128,7 +128,7 @@ Asked = Mapping[str, str | int | float]
 
 def _below(
     said: str, name: str, bound: str | int | float, requests: Asked, limits: Asked, field: str, by: str
-) -> Iterator[Refused]:
+) -> Iterator[AdmissionRefusal]:
     if name not in requests:
         yield _refused(f"{said}.  No request is specified", field, "", name, by)
     elif _value(requests[name]) < _value(bound):
@@ -139,7 +139,7 @@ def _below(
 
 def _above(
     said: str, name: str, bound: str | int | float, requests: Asked, limits: Asked, field: str, by: str
-) -> Iterator[Refused]:
+) -> Iterator[AdmissionRefusal]:
     if name not in limits:
         yield _refused(f"{said}.  No limit is specified", field, "", name, by)
     elif _value(limits[name]) > _value(bound):
@@ -150,7 +150,7 @@ def _above(
 
 def _ratio(
     said: str, name: str, bound: str | int | float, requests: Asked, limits: Asked, field: str, by: str
-) -> Iterator[Refused]:
+) -> Iterator[AdmissionRefusal]:
     if not _value(requests.get(name, 0)):
         yield _refused(f"{said}, but no request is specified or request is 0", field, "", name, by)
     elif not _value(limits.get(name, 0)):
@@ -159,10 +159,10 @@ def _ratio(
         yield _refused(f"{said}, but provided ratio is {float(ratio):f}", field, "limits", name, by)
 
 
-def _refused(said: str, field: str, part: str, name: str, by: str) -> Refused:
+def _refused(said: str, field: str, part: str, name: str, by: str) -> AdmissionRefusal:
     if field == "containers":
-        return Refused(LIMIT_RANGER, said, field, by)
-    return Refused(LIMIT_RANGER, said, f"{field}.resources{f'.{part}.{name}' if part else ''}", by)
+        return AdmissionRefusal(LIMIT_RANGER, said, field, by)
+    return AdmissionRefusal(LIMIT_RANGER, said, f"{field}.resources{f'.{part}.{name}' if part else ''}", by)
 
 
 def _value(written: str | int | float) -> Fraction:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tonnage.objects import core
 from tonnage.objects.needs import ContainerNeeds, PodNeeds
-from tonnage.workloads.admission.refused import POD_SECURITY, Refused
+from tonnage.workloads.admission.refused import POD_SECURITY, AdmissionRefusal
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 BASELINE, RESTRICTED = "baseline", "restricted"
@@ -67,13 +67,13 @@ def broken(level: str, spec: core.PodSpec, needs: PodNeeds) -> list[Broken]:
     return [*found, *(_restricted(needs, given) if level == RESTRICTED else ())]
 
 
-def refusal(level: str, spec: core.PodSpec, needs: PodNeeds) -> Refused | None:
+def refusal(level: str, spec: core.PodSpec, needs: PodNeeds) -> AdmissionRefusal | None:
     """Why the plugin refuses the pod; None where it lets it in."""
     found = broken(level, spec, needs)
     if not found:
         return None
     said = f'violates PodSecurity "{level}:latest": {", ".join(one.said for one in found)}'
-    return Refused(POD_SECURITY, said, found[0].field, level)
+    return AdmissionRefusal(POD_SECURITY, said, found[0].field, level)
 
 
 def _pairs(

@@ -13,7 +13,7 @@ from tonnage.objects import core, quantity
 from tonnage.objects.api.containers import STANDARD
 from tonnage.objects.quota import ResourceQuota, ScopeRequirement
 from tonnage.workloads.admission.limits import only
-from tonnage.workloads.admission.refused import QUOTA, Refused
+from tonnage.workloads.admission.refused import QUOTA, AdmissionRefusal
 
 Usage = dict[str, Fraction]
 """Amounts by the names that quotas use: cores, bytes, units."""
@@ -44,7 +44,7 @@ def counts(quota: ResourceQuota, spec: core.PodSpec) -> bool:
     return all(_in_scope(term, spec) for term in (*terms, *(selector.match_expressions if selector else ())))
 
 
-def refusal(quota: ResourceQuota, spec: core.PodSpec, used: Mapping[str, Fraction]) -> Refused | None:
+def refusal(quota: ResourceQuota, spec: core.PodSpec, used: Mapping[str, Fraction]) -> AdmissionRefusal | None:
     """Why the quota refuses one more such pod where ``used`` is in use; None where it does not or does not count it."""
     if not counts(quota, spec):
         return None
@@ -53,7 +53,7 @@ def refusal(quota: ResourceQuota, spec: core.PodSpec, used: Mapping[str, Fractio
         said = "; ".join(f"{name} for: {','.join(sorted(names))}" for name, names in sorted(lacking.items()))
         first = min(names[0] for names in lacking.values())
         index = next((i for i, one in enumerate(spec.containers) if one.name == first), 0)
-        return Refused(
+        return AdmissionRefusal(
             QUOTA, f"failed quota: {quota.name}: must specify {said}", f"containers[{index}].resources", quota.name
         )
     asked = usage_of(spec)
@@ -66,7 +66,7 @@ def refusal(quota: ResourceQuota, spec: core.PodSpec, used: Mapping[str, Fractio
     ]
     limited = ",".join(f"{name}={quota.spec.hard[name]}" for name in over)
     said = f"exceeded quota: {quota.name}, requested: {shown[0]}, used: {shown[1]}, limited: {limited}"
-    return Refused(QUOTA, said, field_of(spec, over[0]), quota.name)
+    return AdmissionRefusal(QUOTA, said, field_of(spec, over[0]), quota.name)
 
 
 def added(total: Mapping[str, Fraction], more: Mapping[str, Fraction], times: int = 1) -> Usage:

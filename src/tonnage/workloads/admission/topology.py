@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-BOUND_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
+from tonnage.facts.labels import REGION, ZONE
+
+BOUND_LABELS = frozenset({ZONE, REGION})
 """Zone and region of its node."""
 
 

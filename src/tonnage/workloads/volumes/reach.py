@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from tonnage.facts.labels import HOSTNAME
+from tonnage.facts.labels import BETA_REGION, BETA_ZONE, EBS_ZONE, HOSTNAME, REGION, ZONE
 from tonnage.fleet.volumes import Reach
 from tonnage.objects import core, selectors
 from tonnage.objects.storage import PersistentVolume
@@ -17,18 +17,18 @@ from tonnage.objects.storage import PersistentVolume
 NOT_REACHED = "node(s) didn't match PersistentVolume's node affinity"
 NO_ZONE = "node(s) had no available volume zone"
 ZONE_LABELS = (
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
+    ZONE,
+    REGION,
+    BETA_ZONE,
+    BETA_REGION,
 )
 _SEVERAL = "__"
 """Between the values of a volume's zone label that names several."""
 SAME_AS = {
-    "topology.ebs.csi.aws.com/zone": ZONE_LABELS[0],
+    EBS_ZONE: ZONE_LABELS[0],
     "topology.gke.io/zone": ZONE_LABELS[0],
-    "failure-domain.beta.kubernetes.io/zone": ZONE_LABELS[0],
-    "failure-domain.beta.kubernetes.io/region": ZONE_LABELS[1],
+    BETA_ZONE: ZONE_LABELS[0],
+    BETA_REGION: ZONE_LABELS[1],
 }
 """Labels of drivers and of old, by which that has the same value."""
 
