@@ -6,8 +6,8 @@ Why it is here: docs/adr/0029-claims-in-the-fleet.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -44,6 +44,10 @@ _SHARED = "="
 """Marks, among what a class asks for, a claim that counts by its name."""
 _CHANGES_KEPT = 1 << 14
 _ANSWERS_KEPT = 1 << 17
+
+
+Planned: TypeAlias = tuple[int, tuple[str, ...]] | None
+"""How many GPUs claims take, and the instance types whose GPUs will do; None: none will."""
 
 
 class Released(NamedTuple):
@@ -90,6 +94,7 @@ class DeviceClaims:
         self._dropped = 0
         self._answers: dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], tuple[NodeDevices, str]]] = {}
         self._count = 0
+        self._planned: dict[tuple[str, ...], Planned] = {}
         for one in objects:
             self.see(one)
 
@@ -145,6 +150,7 @@ class DeviceClaims:
         self.opened += 1
         self._allocator = None
         self._answers.clear()
+        self._planned.clear()
         self._note(None)
 
     def _see_claim(self, claim: ResourceClaim) -> None:
@@ -306,6 +312,13 @@ class DeviceClaims:
             said = self.allocator.allocate([claim for _, claim in pending], node, self.state)
             found = known[held] = on, _text(said)
         return found[1]
+
+    def planned(self, asked: tuple[str, ...], make: Callable[[Sequence[DeviceClass]], Planned]) -> Planned:
+        """What is planned for claims that ask for this, as made of the classes that there are; kept until what is
+        published changes."""
+        if asked not in self._planned:
+            self._planned[asked] = make([one for _, one in sorted(self.classes.items())])
+        return self._planned[asked]
 
     def look(self, keys: Iterable[ClaimKey], node: NodeView) -> Allocation | None:
         """What the allocator says of those of the claims that have no devices yet; None: each has some."""
