@@ -57,6 +57,11 @@ COMMANDS = {
     "plan": ("tonnage.cli.plan", "plan", "Which nodes to launch for pods: Karpenter's plan beside the cheapest one."),
     "savings": ("tonnage.cli.savings", "savings", "What spot, consolidation, schedules and others save on your usage."),
     "scale": ("tonnage.cli.scale", "scale", "Autoscalers: what they do at each step and why; thresholds for a trace."),
+    "realloc": (
+        "tonnage.cli.realloc",
+        "realloc",
+        "GPUs of one workload given to another, autoscalers' bounds with them.",
+    ),
     "why": (
         "tonnage.cli.why",
         "why",

@@ -86,7 +86,7 @@ def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
         fallback=_fallback(source),
         behavior=behavior(config.behavior if config is not None else None),
         hpa_name=config.name if config is not None else "",
-        paused=_paused(source),
+        paused=paused(source),
         force_activation=_annotated(source, FORCE_ACTIVATION),
         modifiers=_modifiers(source),
     )
@@ -219,7 +219,8 @@ def _fallback(source: keda_objects.ScaledObject) -> Fallback | None:
     return Fallback(written.failure_threshold, written.replicas, FallbackBehavior(written.behavior))
 
 
-def _paused(source: KubeObject) -> Paused:
+def paused(source: KubeObject) -> Paused:
+    """What annotations of a ScaledObject pause. Raises InputError for a number of replicas that is none."""
     written = source.metadata.annotations.get(PAUSED_REPLICAS)
     if written is not None and not written.isdecimal():
         place = where(source, f"metadata.annotations.{PAUSED_REPLICAS}")
