@@ -69,5 +69,7 @@ def test_where_the_autoscaler_ignores_claims_the_chain_ends_with_pods_that_wait_
 ) -> None:
     assert [one for one in ignored.nodes if one.node_pool] == []
     assert max(ignored.series.gpus_allocated) == 4
-    found = [one for one in ignored.findings if one.rule == "pod-pending"]
-    assert found and IGNORED in found[0].message
+    assert isinstance(ignored.not_running, list)
+    (found,) = ignored.not_running
+    assert (str(found.object), found.rule) == (WORKLOAD, "pod-pending")
+    assert IGNORED in found.cause
