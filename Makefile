@@ -64,13 +64,13 @@ bench-quick: $(STAMP) ## every benchmark on less input; fails on a crash or a wr
 digests: $(STAMP) ## results of all examples, and of random placements, beside what is recorded; ARGS="--only traffic-surge"
 	@$(BIN)/python scripts/digests.py $(ARGS)
 
-fuzz: $(STAMP) ## random steps against the invariants, each test of that kind for FUZZ_SECONDS; deep seeds; properties in full; searches of all the source
+fuzz: $(STAMP) ## random steps against the invariants, each test of that kind for FUZZ_SECONDS; deep seeds; properties in full (below 60 a share of both); searches of all the source
 	@TONNAGE_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -m "(fuzz or hypothesis) and not e2e" -n 2 $(ARGS)
 
 e2e-build: $(STAMP) ## build the control plane's programs alone: tests beside them in make test run then
 	@$(BIN)/python -m e2e build
 
-e2e: $(STAMP) ## tests on a real control plane, built once (12 minutes); ARGS="tests/e2e/test_cluster.py -k gpus" for some
+e2e: $(STAMP) ## tests on a real control plane, built once (12 minutes), two files at a time; ARGS="tests/e2e/test_cluster.py -k gpus" for some
 	@scripts/helm.sh >/dev/null || echo "without helm the chart is not installed on the API server"
 	@$(BIN)/python -m e2e test $(ARGS)
 

@@ -60,12 +60,22 @@ def main() -> int:
     own = {name: value for name in OWN if (value := getattr(given, name))}
     options = Options(given.quick, data_folder(given.data), own)
     names = list(NAMES) if given.name == "all" else [given.name]
-    failed = [name for name in names if not _holds(name, options, given.json)]
+    failed, spent = [], {}
+    for name in names:
+        before = _cpu_seconds()
+        if not _holds(name, options, given.json):
+            failed.append(name)
+        spent[name] = _cpu_seconds() - before
     if len(names) > 1:
-        used = os.times()
-        seconds = used.user + used.system + used.children_user + used.children_system
-        print(f"{seconds:.0f} CPU seconds; failed: {', '.join(failed) or 'none'}")
+        most = ", ".join(f"{name} {seconds:.0f}" for name, seconds in sorted(spent.items(), key=lambda one: -one[1]))
+        print(f"{_cpu_seconds():.0f} CPU seconds ({most}); failed: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _holds(name: str, options: Options, as_json: bool) -> bool:

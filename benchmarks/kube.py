@@ -2,7 +2,8 @@
 
 Both schedulers find the same pending pods and begin when they are let go; both players of nodes find the same bound
 pods and begin when they are started. The clock stops when the API server has said so of the last pod. The limits of
-requests per second are raised on all sides: clients' QPS, and the server's priority and fairness is off.
+requests are raised on all sides: clients' QPS, and the server has neither priority and fairness nor a limit of what is
+under way.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def start_plane(folder: Path) -> ControlPlane:
     there = built()
     assert there is not None
     flags = {
-        API_SERVER: ("--enable-priority-and-fairness=false",),
+        API_SERVER: kube_load.UNLIMITED,
         SCHEDULER: tuple(f"--leader-elect{rest}" for rest in ELECTION),
     }
     return ControlPlane(

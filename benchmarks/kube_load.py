@@ -34,6 +34,13 @@ EVENTS = "/api/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 STALLED_S = 60.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+UNLIMITED = (
+    "--enable-priority-and-fairness=false",
+    "--max-requests-inflight=0",
+    "--max-mutating-requests-inflight=0",
+)
+"""The API server takes every request at once. By default, without priority and fairness, it refuses what comes beside
+200 others that write: kube-scheduler, which has more under way in a burst, would wait a second each time."""
 ELECTION = ("=true", "-retry-period=50ms", "-renew-deadline=60s", "-lease-duration=90s")
 AMOUNTS = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
 SECTIONS = ("waiting", "told", "quiet", "large")
@@ -163,7 +170,7 @@ def plane(**options: Any) -> Iterator[ControlPlane]:
         "admission_off": UNTOUCHED,
         "client_qps": QPS,
         "flags": {
-            API_SERVER: ("--enable-priority-and-fairness=false",),
+            API_SERVER: UNLIMITED,
             SCHEDULER: tuple(f"--leader-elect{rest}" for rest in ELECTION),
         },
     }

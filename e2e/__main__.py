@@ -5,6 +5,7 @@ test    build, then run the end-to-end tests in namespaces of their own; where t
         the reason.
         Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set).
         Without arguments two files run side by side, each in namespaces of its own: much of such a test is waiting
+        (TONNAGE_E2E_IN_TURN=1: one after another)
 long    the same with all numbers, one after another; without arguments its result goes to e2e/last-long.json
 run     a control plane for a command (default: a shell) with KUBECONFIG and kubectl set
 """
@@ -34,12 +35,14 @@ PATHS = (
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 _PRIVATE = shlex.join([str(HERE / "private.sh"), sys.executable])
-LANES = ("--dist=loadgroup", "--no-loadscope-reorder", f"--tx=2*popen//python={_PRIVATE}")
+SIDE_BY_SIDE = ("--dist=loadgroup", "--no-loadscope-reorder", f"--tx=2*popen//python={_PRIVATE}")
 """Two processes, each in namespaces of its own; tests/e2e/conftest.py says what is never side by side."""
 SKIP = "TONNAGE_E2E_SKIP"
 """The environment variable that tells tests/e2e why nothing there can run."""
 SEED, LONG, RECORD = "TONNAGE_E2E_SEED", "TONNAGE_E2E_LONG", "TONNAGE_E2E_RECORD"
 """By what the numbers of tests/e2e are drawn; set to 1, whether all of them are to run; and the file for the result."""
+IN_TURN = "TONNAGE_E2E_IN_TURN"
+"""Set to 1: one file after another, as with arguments and in a long run."""
 
 
 def main(arguments: list[str]) -> int:
@@ -66,27 +69,32 @@ def _build() -> int:
 
 
 def _test(arguments: list[str], long: bool) -> int:
-    side_by_side = not long and not arguments
-    spread = LANES if side_by_side else ("-p", "no:xdist")
-    pytest = [sys.executable, "-m", "pytest", *spread, "-m", "e2e", "--durations=25", *(arguments or PATHS)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     seed = os.environ.get(SEED) or str(int(time.time()) // 86_400)
     environment = os.environ | {"PYTHONPATH": path, SEED: seed, LONG: "1" if long else ""}
     reason = prerequisites.to_run() or prerequisites.to_build()
     if reason:
         print(f"skipped: {reason}", flush=True)
-        done = subprocess.run(pytest, cwd=ROOT, env=environment | {SKIP: reason}, check=False)
-        return done.returncode
+        words = pytest(arguments, side_by_side=False)
+        return subprocess.run(words, cwd=ROOT, env=environment | {SKIP: reason}, check=False).returncode
     if status := _build():
         return status
     if long and not arguments:
         environment[RECORD] = str(FILE)
     print("all numbers" if long else f"numbers drawn by {SEED}={seed}; `make e2e-long` runs all", flush=True)
-    alone = [] if side_by_side else [HERE / "private.sh"]
-    status = subprocess.run([*alone, *pytest], cwd=ROOT, env=environment, check=False).returncode
+    side_by_side = not (long or arguments or os.environ.get(IN_TURN))
+    alone = [] if side_by_side else [str(HERE / "private.sh")]
+    words = [*alone, *pytest(arguments, side_by_side=side_by_side)]
+    status = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
     if status:
         print(f"to see the same again: {SEED}={seed} make {'e2e-long' if long else 'e2e'}", flush=True)
     return status
+
+
+def pytest(arguments: list[str], *, side_by_side: bool) -> list[str]:
+    """The command that runs the tests: two files at a time, or one."""
+    spread = SIDE_BY_SIDE if side_by_side else ("-p", "no:xdist")
+    return [sys.executable, "-m", "pytest", *spread, "-m", "e2e", "--durations=25", *(arguments or PATHS)]
 
 
 def _run(arguments: list[str]) -> int:

@@ -35,8 +35,8 @@ OBJECTS, SERVER = ROOT / "src/tonnage/objects/api", ROOT / "src/tonnage/apiserve
 FILES = {
     name: folder / f"{name}.csv"
     for folder, names in (
-        (OBJECTS, ("api_types", "api_rules")),
-        (SERVER, ("table_columns", "protobuf", "merge_keys", "api_words")),
+        (OBJECTS, ("api_types", "api_rules", "protobuf")),
+        (SERVER, ("table_columns", "merge_keys", "api_words")),
     )
     for name in names
 }
@@ -56,8 +56,8 @@ BESIDE = (
     ("meta/v1", "Status"),
 )
 """What else is sent and answered: bodies of subresources, options, errors. Go package of the API, and type."""
-JSON_ONLY = ("SelfSubjectAccessReview", "ListMeta", "Status")
-"""Those of them that no client sends in protobuf."""
+JSON_ONLY = ("SelfSubjectAccessReview", "ListMeta")
+"""Those of them that nobody sends in protobuf by themselves."""
 LEFT_OUT = {"PersistentVolumeClaim.status": "raw"}
 """Fields whose types are not in the tables, and what stands for them: a claim's status, which only its own kind has,
 and that one may have any field."""

@@ -33,7 +33,6 @@ KEPT: dict[Places, str] = {
         }
     ): "what metrics-server measures, what limits are defaulted to, what KEDA's triggers scale on",
     frozenset({"cli/savings.py:STRATEGIES", "costs/strategies.py:STRATEGIES"}): OPTIONS,
-    frozenset({"cli/controller.py:CONTROLLERS", "cli/up.py:CONTROLLERS"}): OPTIONS,
     frozenset({"facts/spot.py:ANY", "workloads/variables.py:ANY"}): "any type and zone, any key",
     frozenset(
         {
@@ -141,9 +140,7 @@ def test_constants_are_the_same_in_value_and_meaning(one: str, other: str, same:
 
 @pytest.mark.fuzz
 def test_choices_of_options_are_those_of_what_the_commands_do() -> None:
-    from tonnage.cli import controller, savings, up
+    from tonnage.cli import savings
     from tonnage.costs import strategies
-    from tonnage.live import assembly
 
     assert savings.STRATEGIES == strategies.STRATEGIES
-    assert controller.CONTROLLERS == up.CONTROLLERS == assembly.CONTROLLERS

@@ -14,10 +14,6 @@ KEPT = {
     ("apiserver/inprocess.py", "hollow/lockstep.py"): ONE_PORT,
     ("apiserver/inprocess.py", "kube/http.py"): ONE_PORT,
     ("apiserver/inprocess.py", "kube/transport.py"): ONE_PORT,
-    (
-        "cli/controller.py",
-        "simulation/scenario.py",
-    ): "a Policy made of flags, and one made of a scenario's fields, by name",
     ("hollow/lockstep.py", "kube/http.py"): ONE_PORT,
     ("hollow/lockstep.py", "kube/transport.py"): ONE_PORT,
 }

@@ -72,10 +72,22 @@ def test_an_image_that_fits_exits_with_0_and_one_that_does_not_with_1(capfd: pyt
     assert "helps: upgrade the driver" in out
 
 
-def test_what_is_not_known_exits_with_0_unless_it_is_to_be_strict(capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["acme/own:1", "--driver", "535.161.08", "--gpu", "h100"]
-    assert run(capfd, *words)[0] == 0
-    assert run(capfd, *words, "--strict")[0] == 1
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("acme/own:1", "--driver", "535.161.08", "--gpu", "h100"),
+        ("vllm/vllm-openai:v0.10.0", "--gpu", "h100"),
+        ("vllm/vllm-openai:v0.10.0", "--driver", "570.124.06"),
+        ("acme/own:1", "--image-cuda", "12.4", "--gpu", "l40s"),
+    ],
+    ids=["nothing of the image", "no driver", "no GPU", "no architectures"],
+)
+def test_what_is_not_known_exits_with_1_unless_that_is_allowed(
+    capfd: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, _ = run(capfd, *words)
+    assert (code, "not known whether it fits" in out) == (1, True)
+    assert run(capfd, *words, "--allow-unknown")[0] == ("--image-cuda" in words)
 
 
 def test_json_has_every_question_and_remedy(capfd: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +130,7 @@ def test_a_file_with_pods_is_checked_container_by_container(capfd: pytest.Captur
 
 def test_what_a_user_says_of_an_image_counts(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["acme/own:1", "--image-cuda", "12.4", "--driver", "550.54.14", "--gpu", "l40s"]
-    assert run(capfd, *words, "--image-archs", "8.0 8.6", "--strict")[0] == 0
+    assert run(capfd, *words, "--image-archs", "8.0 8.6")[0] == 0
     assert run(capfd, *words, "--image-archs", "9.0")[0] == 1
 
 
@@ -190,7 +202,7 @@ def test_a_cluster_that_cannot_be_looked_at_is_refused(
 
 def test_a_name_too_long_for_a_file_is_an_image(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capfd, "a" * 300, "--driver", "535.161.08")
-    assert (code, err) == (0, "")
+    assert (code, err) == (1, "")
     assert "not known whether it fits" in out
 
 

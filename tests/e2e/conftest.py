@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import sampling
+from side_by_side import group
 
 from e2e import prerequisites, record
 from e2e.build import Built, built
@@ -21,17 +22,6 @@ from e2e.real_nodes import RealNodes
 HERE = Path(__file__).resolve().parent
 GPUS = 4
 """On each real node."""
-
-TOGETHER = {
-    "real nodes": (
-        "test_agent.py",
-        "test_cluster.py",
-        "test_controllers.py",
-        "test_host.py",
-        "test_image_on_a_node.py",
-    ),
-}
-"""Files that are never side by side: kubelets set what the whole machine has once, and put it back."""
 
 StartPlane = Callable[..., ControlPlane]
 
@@ -52,13 +42,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=why))
     if config.getoption("dist", "no") == "loadgroup":
         for item in items:
-            item.add_marker(pytest.mark.xdist_group(group(item)))
-
-
-def group(item: pytest.Item) -> str:
-    """Tests of one group run one after another: those of a file, and those of :data:`TOGETHER`."""
-    name = item.path.name
-    return next((what for what, files in TOGETHER.items() if name in files), name)
+            item.add_marker(pytest.mark.xdist_group(group(item.path.name)))
 
 
 class Recorder:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tonnage.kube.transport import MERGE_PATCH, Again, ApiError, ClientError, Done, LostReply, Reply, Unreachable
+from tonnage.objects.api import protobuf
 
 Fault = Callable[[], object]
 """Run before a request is served: may answer it with a Reply, raise, or change the world and let it pass."""
@@ -206,11 +207,11 @@ class OverlappingApi(ScriptedApi):
         self.submitted: list[str] = []
         self._thread = ThreadPoolExecutor(1, "overlapping")
 
-    def submit(self, method: str, path: str, done: Done, *, lane: str, body: bytes = b"", **_: Any) -> bool:
+    def submit(self, method: str, path: str, done: Done, *, lane: str, body: bytes, **_: Any) -> bool:
         def make() -> None:
             found: Reply | ClientError
             try:
-                found = self.request(method, path, body=body)
+                found = self.request(method, path, body=json.dumps(protobuf.decode(body)).encode())
             except ClientError as error:
                 found = error
             again = isinstance(found, Reply) and (found.status == 401 or "retry-after" in found.headers)

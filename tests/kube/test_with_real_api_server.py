@@ -7,8 +7,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 from client_checks import QUICK, Gate, check_election, check_events, names, pod, until
@@ -16,11 +17,14 @@ from client_checks import QUICK, Gate, check_election, check_events, names, pod,
 import kube_programs
 from e2e.control_plane import UNTOUCHED, ControlPlane, Options
 from tonnage.errors import InputError
+from tonnage.kube.correlation import About
+from tonnage.kube.events import event_object
 from tonnage.kube.http import HttpTransport, check_version, open_cluster
 from tonnage.kube.informer import Informers
 from tonnage.kube.reflector import PAGE, Delays
-from tonnage.kube.resources import NAMESPACES, NODE_POOLS, NODES, PODS
-from tonnage.kube.verbs import Client
+from tonnage.kube.resources import EVENTS, NAMESPACES, NODE_POOLS, NODES, PODS
+from tonnage.kube.transport import ApiError, ClientError
+from tonnage.kube.verbs import Client, Ended
 from tonnage.objects.core import Node, Pod
 from tonnage.objects.karpenter import NodePool
 
@@ -86,6 +90,35 @@ def test_two_thousand_pods_come_by_pages_at_one_version(
     one = pods.get(namespace, "p0007")
     assert one is not None
     assert one.metadata.labels["seen"] == "yes"
+
+
+@pytest.mark.e2e
+def test_what_nobody_waits_for_is_done_and_refused_as_what_is_waited_for(client: Client, namespace: str) -> None:
+    """It goes out in protobuf, and errors come back in it."""
+
+    def told(submit: Callable[[Ended], bool]) -> ClientError | None:
+        found: SimpleQueue[ClientError | None] = SimpleQueue()
+        assert submit(found.put)
+        return found.get(timeout=10)
+
+    uid = client.create(PODS, pod("bound"), namespace)["metadata"]["uid"]
+    assert told(lambda done: client.submit_bind("bound", namespace, uid, "a-node", done)) is None
+    assert client.get(PODS, "bound", namespace)["spec"]["nodeName"] == "a-node"
+    for name, of, code in (("bound", uid, 409), ("other", "", 404)):
+        with pytest.raises(ApiError) as waited:
+            client.bind(name, namespace, of, "a-node")
+        said = told(lambda done, name=name, of=of: client.submit_bind(name, namespace, of, "a-node", done))  # type: ignore[misc]
+        assert isinstance(said, ApiError)
+        assert (said.code, said.reason, str(said)) == (code, waited.value.reason, str(waited.value))
+    about = About("v1", "Pod", "bound", namespace, uid)
+    event = event_object("e", namespace, about, ("me", "here"), "Normal", "Tested", "né · 1", "2026-11-30T05:00:07Z")
+    assert told(lambda done: client.submit_create(EVENTS, event, namespace, done)) is None
+    written = client.get(EVENTS, "e", namespace)
+    assert {key: written[key] for key in event if key != "metadata"} == {
+        key: value for key, value in event.items() if key != "metadata"
+    }
+    again = told(lambda done: client.submit_create(EVENTS, event, namespace, done))
+    assert isinstance(again, ApiError) and (again.code, again.reason) == (409, "AlreadyExists")
 
 
 @pytest.mark.e2e

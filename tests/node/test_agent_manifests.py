@@ -22,6 +22,7 @@ from tonnage.node.agent_manifests import (
 )
 from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
+RESOURCES = "resource.k8s.io"
 AUTO = {"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "a"}
 KARPENTER = {"karpenter.sh/nodepool": "gpu"}
 NODE_GROUP = {"eks.amazonaws.com/nodegroup": "gpu"}
@@ -207,3 +208,17 @@ def test_what_cannot_be_answered_is_refused_with_what_to_give(tmp_path: Any) -> 
     file.write_text(FILES.replace('nvidia.com/gpu.present: "true", ', ""))
     with pytest.raises(InputError, match="no Node with the label"):
         _run(str(file))
+
+
+def test_with_dra_claims_are_served_in_place_of_the_device_plugin() -> None:
+    sets = node_sets(None, {"bare": {}})
+    made = manifests(sets, namespace="gpu", image="tonnage:1", dra=True)
+    assert sorted(_of("DeviceClass", made)) == ["gpu.nvidia.com", "mig.nvidia.com"]
+    [daemon_set] = _of("DaemonSet", made).values()
+    assert _containers(daemon_set) == ["labels", "dra", "metrics", "health"]
+    [role] = _of("ClusterRole", made).values()
+    allowed = {(rule["apiGroups"][0], rule["resources"][0]): rule["verbs"] for rule in role["rules"]}
+    assert allowed[RESOURCES, "resourceslices"] == ["create", "delete", "list", "update", "watch"]
+    assert allowed[RESOURCES, "resourceclaims"] == ["get"]
+    assert allowed["", "nodes"] == ["get", "patch"]
+    assert operator_values(None, sets)["devicePlugin"] == {"enabled": False}

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 import yaml_text
 from tonnage.control import opt_in
+from tonnage.control.choices import REPLICAS
 from tonnage.decisions import Reason, Ref, Scale
 from tonnage.errors import InputError
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.live.assembly import REPLICAS, loops_of
+from tonnage.live.assembly import loops_of
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling import policies as scaling
 from tonnage.scaling.target import Target, TrafficReading

@@ -48,6 +48,7 @@ def test_replicas_carry_what_their_controllers_write_on_them() -> None:
         "jobset.sigs.k8s.io/jobset-name": "js",
         "jobset.sigs.k8s.io/replicatedjob-name": "leader",
         "jobset.sigs.k8s.io/job-index": "0",
+        "jobset.sigs.k8s.io/job-key": "d947c8bc484a6e0a1d9684029f474de04b4f8f53",  # sha1 of ml/js-leader-0
         "batch.kubernetes.io/job-name": "js-leader-0",
         "batch.kubernetes.io/job-completion-index": "0",
     }

@@ -149,10 +149,7 @@ def _resource_list(root: str, kinds: Kinds) -> JsonObject:
             "kind": resource.kind,
             "verbs": list(_VERBS),
         }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
+        entry |= _found_by(resource)
         listed.append(entry)
         for name, verbs, (group, api_version, kind) in _served(resource):
             sub = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
@@ -160,6 +157,12 @@ def _resource_list(root: str, kinds: Kinds) -> JsonObject:
             listed.append({**sub, **foreign, "kind": kind, "verbs": list(verbs)})
     group_version = root.removeprefix("/apis/") if root != "/api/v1" else "v1"
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}
+
+
+def _found_by(resource: Resource) -> JsonObject:
+    """Its short names and categories, where it has any."""
+    found = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {key: names for key, names in found.items() if names}
 
 
 def _aggregated(group: str, kinds: Kinds) -> JsonObject:
@@ -174,10 +177,7 @@ def _aggregated(group: str, kinds: Kinds) -> JsonObject:
                 "singularResource": resource.singular,
                 "verbs": list(_VERBS),
             }
-            if resource.short_names:
-                entry["shortNames"] = list(resource.short_names)
-            if resource.categories:
-                entry["categories"] = list(resource.categories)
+            entry |= _found_by(resource)
             subresources = [
                 {"subresource": sub, "responseKind": {"group": g, "version": v, "kind": k}, "verbs": list(verbs)}
                 for sub, verbs, (g, v, k) in _served(resource)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 import yaml
 
-from tonnage.apiserver import protobuf
 from tonnage.apiserver.kinds import Kinds
 from tonnage.apiserver.status import (
     DOCS,
@@ -23,9 +22,8 @@ from tonnage.apiserver.status import (
 )
 from tonnage.kube.resources import NAMESPACES, Resource
 from tonnage.kube.transport import JSON
-from tonnage.objects.api import errors
+from tonnage.objects.api import errors, protobuf
 
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 SERVED = ("status", "scale", "binding", "eviction", "finalize")
 """Subresources that work here."""
 _KNOWN = {
@@ -80,11 +78,19 @@ class ApiRequest:
     def decoded(self) -> dict[str, Any]:
         """The body as an object. Raises Refusal (400, 415)."""
         kind = self.content_type.partition(";")[0].strip() or JSON
-        if kind == PROTOBUF:
-            return protobuf.decode(self.body)
+        if kind == protobuf.CONTENT_TYPE:
+            return decode_protobuf(self.body)
         if kind not in (JSON, "application/yaml"):
             raise unsupported_media()
         return decode(self.body, as_yaml=kind != JSON)
+
+
+def decode_protobuf(body: bytes) -> dict[str, Any]:
+    """A body in protobuf as an object. Raises Refusal (400)."""
+    try:
+        return protobuf.decode(body)
+    except protobuf.Malformed as error:
+        raise bad_request(f"the object provided is unrecognized: couldn't read the protobuf body: {error}") from error
 
 
 def decode(body: bytes, *, as_yaml: bool = False) -> dict[str, Any]:

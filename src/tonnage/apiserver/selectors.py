@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tonnage.apiserver.status import bad_request
-from tonnage.kube.resources import EVENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Resource
+from tonnage.kube.resources import EVENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, RESOURCE_SLICES, Resource
 
 JsonObject: TypeAlias = dict[str, Any]
 _Test: TypeAlias = Callable[[Mapping[str, str]], bool]
@@ -39,6 +39,7 @@ _FIELDS: dict[Resource, tuple[str, ...]] = {
     NODES: ("spec.unschedulable",),
     NAMESPACES: ("status.phase",),
     REPLICA_SETS: ("status.replicas",),
+    RESOURCE_SLICES: ("spec.driver", "spec.nodeName"),
     EVENTS: (
         "involvedObject.kind",
         "involvedObject.namespace",

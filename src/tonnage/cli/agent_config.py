@@ -36,8 +36,12 @@ class PluginConfig:
 
     def read(self) -> Config:
         """The configuration as it is now. Raises InputError with file and line, or what the label asks for in vain."""
-        self._read = self._now()
-        path = self._chosen()
+        try:
+            path = self._chosen()
+        except InputError as error:
+            self._read = _refused(error)
+            raise
+        self._read = _state(path)
         return plugin_config(path)
 
     @property
@@ -47,10 +51,9 @@ class PluginConfig:
 
     def _now(self) -> tuple[str, Stamp]:
         try:
-            path = self._chosen()
+            return _state(self._chosen())
         except InputError as error:
-            return str(error), None
-        return ("" if path is None else str(path)), _stamp(path)
+            return _refused(error)
 
     def _chosen(self) -> Path | None:
         if self._labels is None or self._path is None:
@@ -67,6 +70,14 @@ class PluginConfig:
             raise InputError.at(f"cannot be read: {error.strerror}", file=str(self._path), hint=hint) from error
         key = device_plugin.choose(names, self._label, self._default)
         return self._path / key if key else None
+
+
+def _state(path: Path | None) -> tuple[str, Stamp]:
+    return ("" if path is None else str(path)), _stamp(path)
+
+
+def _refused(error: InputError) -> tuple[str, Stamp]:
+    return str(error), None
 
 
 def _stamp(path: Path | None) -> Stamp:

@@ -13,7 +13,7 @@ import click
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
-    from tonnage.node.devices import Devices
+    from tonnage.node.devices import Devices, MigControl
     from tonnage.node.driver_files import DriverFiles
     from tonnage.node.simulated import SimulatedMachine
     from tonnage.partitioning.device_plugin import Config
@@ -61,6 +61,13 @@ def simulated_machine(simulated: str, state: Path | None, node: str) -> Simulate
     from tonnage.node.simulated import SimulatedMachine
 
     return SimulatedMachine(simulated, node=node, state=state)
+
+
+def control_of(devices: Devices) -> MigControl | None:
+    """By what cards can be changed; None: they are read only, as real ones are."""
+    from tonnage.node.simulated import SimulatedMachine
+
+    return devices if isinstance(devices, SimulatedMachine) else None
 
 
 def check_name(name: str, option: str) -> None:

@@ -8,96 +8,50 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import messages
+from tonnage.cli.controller_settings import ControllerSettings
+from tonnage.cli.printed import Printed
+from tonnage.control.choices import (
+    BACKENDS,
+    CONTROLLERS,
+    KARPENTER,
+    MODES,
+    NODE_CLAIMS,
+    NODES,
+    OBSERVE,
+    PARTITIONING,
+    PROVISIONING,
+    STATIC,
+)
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from tonnage.control.idle import Idle
-    from tonnage.control.policy import Policy
-    from tonnage.decisions import Decision, Outcome
     from tonnage.kube.leases import Elector
     from tonnage.kube.verbs import Client
     from tonnage.live.backends import Backend
-    from tonnage.live.healthz import Metrics
     from tonnage.live.manager import Manager
     from tonnage.live.world import ClusterWorld
     from tonnage.provisioning.catalogue import Catalogue
 
-CONTROLLERS = ("scheduler", "replicas", "nodes")
-BACKENDS = ("nodeclaims", "aws", "report")
 EVENT_WRITERS = 16
 READY_S = 60.0
 PATIENCE_S = 5.0
 """A pass waits this long for lists that fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """What was asked for on the command line."""
-
-    only: tuple[str, ...]
-    mode: str
-    listen: str
-    prometheus: str
-    prometheus_token_file: str
-    leader_elect: bool | None
-    namespace_of_lease: str
-    nodes_backend: str
-    aws_cluster: str
-    aws_region: str
-    kubeconfig: str
-    context: str
-    form: str
-    once: bool
-    prices: Path | None
-    quiet: bool
-    speed: float
-    placement: str
-    preemption: bool
-    defragmentation: bool
-    partitioning: str
-    provisioning: str
-    rebalance: bool
-    spot_to_spot: bool
-    gpu_operator_namespace: str
-
-    @property
-    def policy(self) -> Policy:
-        """As the flags have it."""
-        from tonnage.control.policy import Policy
-
-        return Policy(
-            self.placement,
-            self.preemption,
-            self.defragmentation,
-            self.partitioning,
-            self.provisioning,
-            self.rebalance,
-            self.spot_to_spot,
-        )
-
-    @property
-    def applies(self) -> bool:
-        return self.mode == "apply"
-
-    @property
-    def elects(self) -> bool:
-        """A lease is a write: observe mode takes none."""
-        return self.applies and self.leader_elect is not False
-
-
 @click.command()
 @click.option("--only", type=click.Choice(CONTROLLERS), multiple=True, help="Run this one; repeatable. [default: all]")
 @click.option(
     "--mode",
-    type=click.Choice(["observe", "apply"]),
-    default="observe",
+    type=click.Choice(MODES),
+    default=OBSERVE,
     show_default=True,
     help="observe decides and writes nothing; apply carries it out.",
 )
@@ -114,15 +68,15 @@ class ControllerSettings:
 )
 @click.option(
     "--partitioning",
-    type=click.Choice(["static", "relayout"]),
-    default="static",
+    type=click.Choice(PARTITIONING),
+    default=STATIC,
     show_default=True,
     help="relayout: MIG layouts are changed when pods wait for an instance that no GPU offers.",
 )
 @click.option(
     "--provisioning",
-    type=click.Choice(["karpenter", "optimal", "cluster-autoscaler"]),
-    default="karpenter",
+    type=click.Choice(PROVISIONING),
+    default=KARPENTER,
     show_default=True,
     help="optimal: the cheapest set of nodes, instead of what Karpenter would launch; "
     "cluster-autoscaler: node groups (--aws-cluster) by its default flags.",
@@ -153,7 +107,7 @@ class ControllerSettings:
 @click.option(
     "--nodes-backend",
     type=click.Choice(BACKENDS),
-    default="nodeclaims",
+    default=NODE_CLAIMS,
     show_default=True,
     help="How nodes are launched: NodeClaims for Karpenter, AWS Auto Scaling groups, or not at all, only reported.",
 )
@@ -183,34 +137,10 @@ def controller(**options: Any) -> None:
     observe mode nothing at all.
     """
     settings = ControllerSettings(**options)
-    _check(settings)
+    settings.check()
     with ExitStack() as stack:
         run = _Run(settings, stack)
         sys.exit(run.go())
-
-
-def _check(settings: ControllerSettings) -> None:
-    if settings.nodes_backend == "aws" and not settings.aws_cluster:
-        raise InputError.at("--nodes-backend aws needs --aws-cluster", hint="the name of the EKS cluster")
-    if settings.aws_cluster and settings.nodes_backend == "nodeclaims":
-        hint = "or --nodes-backend report, which only says what it would do"
-        raise InputError.at("--aws-cluster needs --nodes-backend aws", hint=hint)
-    if settings.provisioning == "cluster-autoscaler" and not settings.aws_cluster:
-        hint = "the name of the EKS cluster whose node groups are sized"
-        raise InputError.at("--provisioning cluster-autoscaler needs --aws-cluster", hint=hint)
-    if settings.speed <= 0:
-        raise InputError.at(f"--speed {settings.speed:g}", hint="expected above 0")
-    if settings.speed != 1 and not settings.prometheus:
-        raise InputError.at("--speed needs --prometheus", hint="the address of a `tonnage up`, which tells the time")
-    if settings.prometheus_token_file and not settings.prometheus:
-        raise InputError.at("--prometheus-token-file needs --prometheus", hint="give the URL that the token is for")
-    if settings.placement:
-        from tonnage.scheduling.policies import POLICIES
-
-        if settings.placement not in POLICIES:
-            raise InputError.at(f"--placement {settings.placement}", hint=f"expected one of {', '.join(POLICIES)}")
-    if settings.once and settings.applies:
-        raise InputError.at("--once only looks", hint="leave out --mode apply")
 
 
 class _Run:
@@ -255,9 +185,8 @@ class _Run:
         informers = Informers(self.client, time.time, random.Random())
         stack.callback(informers.stop)
         required = watch_world(informers, world)
-        names = settings.only or CONTROLLERS
         controllers = assembly.controllers(
-            names,
+            settings.controllers,
             world,
             catalogue,
             self._elector(stack, informers.wake),
@@ -278,14 +207,14 @@ class _Run:
         from tonnage.live.backends import Backend, aws_sizing
 
         settings, clock, sizing = self.settings, _clock(self.settings), None
-        if settings.aws_cluster and "nodes" in (settings.only or CONTROLLERS):
+        if settings.aws_cluster and NODES in settings.controllers:
             sizing = aws_sizing(settings.aws_cluster, settings.aws_region, catalogue, clock)
             stack.callback(sizing.groups.close)
             sizing.groups.start()
             self.health.add_ready(sizing.degraded)
             for note in sizing.notes():
                 messages.note(note, settings.quiet)
-        name = settings.nodes_backend if settings.applies else "observe"
+        name = settings.nodes_backend if settings.applies else OBSERVE
         return Backend.of(name, self.client, clock, self._recorder(stack), sizing=sizing)
 
     def _recorder(self, stack: ExitStack) -> Any:
@@ -330,8 +259,7 @@ class _Run:
         def make(name: str) -> Any:
             if not self.settings.elects:
                 return None
-            namespace = self.settings.namespace_of_lease or _own_namespace()
-            elector = assembly.elector(self.client, name, namespace, time.time, begins)
+            elector = assembly.elector(self.client, name, self.settings.lease_namespace, time.time, begins)
             self.metrics.watch_leader(f"tonnage-{name}", elector.leading)
             self.electors[name] = elector
             elector.start()
@@ -356,7 +284,7 @@ class _Run:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop.set())
         settings = self.settings
-        what = ", ".join(settings.only or CONTROLLERS)
+        what = ", ".join(settings.controllers)
         messages.note(
             f"{what}: {settings.mode} mode" + ("" if settings.applies else ", nothing is written"), settings.quiet
         )
@@ -396,57 +324,3 @@ def _clock(settings: ControllerSettings) -> Any:
     from tonnage.hollow.running import ToldClock
 
     return ToldClock(settings.prometheus)
-
-
-def _own_namespace() -> str:
-    """The namespace of the pod that this runs in; kube-system elsewhere."""
-    file = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-    return file.read_text(encoding="utf-8").strip() if file.exists() else "kube-system"
-
-
-class Printed:
-    """Prints decisions, one a line, and counts them."""
-
-    def __init__(self, form: str, metrics: Metrics | None = None) -> None:
-        self.form, self.metrics = form, metrics
-
-    def decided(self, controller: str, loop: str, decision: Decision, outcome: Outcome) -> None:
-        """One line: in text for people, in JSON for programs."""
-        import msgspec
-
-        from tonnage.decisions import Refused, Stale, Wait
-
-        kind = type(outcome).__name__
-        if self.form == "none":
-            return
-        why = outcome.why if isinstance(outcome, Refused) else outcome.changed if isinstance(outcome, Stale) else ""
-        if self.form == "json":
-            became = {"type": kind, "why": why}
-            if isinstance(outcome, Refused) and outcome.code:
-                became["code"] = outcome.code
-            line = {
-                "time": time.time(),
-                "controller": controller,
-                "loop": loop,
-                "decision": decision,
-                "outcome": became,
-            }
-            terminal.echo(msgspec.json.encode(line))
-            return
-        stamp = time.strftime("%H:%M:%S")
-        outcome_text = f"  [{kind}: {why}]" if why else "" if isinstance(decision, Wait) else f"  [{kind}]"
-        terminal.echo(f"{stamp}  {loop:<12} {decision.summary()}{outcome_text}  {decision.reason.text()}")
-
-    def counted(self, loop: str, decision: Decision, outcome: Outcome) -> None:
-        """Count it, news or not."""
-        if self.metrics is not None:
-            self.metrics.decided(loop, type(decision).__name__, type(outcome).__name__.lower())
-
-    def failed(self, loop: str, error: Exception) -> None:
-        """A fault, in one line."""
-        messages.error(f"{loop}: {type(error).__name__}: {error}")
-
-    def ticked(self, loop: str, seconds: float, taken: int) -> None:
-        """Count it."""
-        if taken and self.metrics is not None:
-            self.metrics.ticked(loop, seconds)

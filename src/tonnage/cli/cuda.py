@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _STRICT = click.option("--strict", is_flag=True, help="Exit code 1 also where too little is known to say.")
+_UNKNOWN = click.option("--allow-unknown", is_flag=True, help="Exit code 0 where too little is known to say.")
 
 
 class _WithDefault(click.Group):
@@ -46,7 +47,7 @@ def cuda() -> None:
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable of the container.")
 @click.option("--image-cuda", default="", metavar="X.Y", help="The image's CUDA, where its name does not say.")
 @click.option("--image-archs", default="", metavar="LIST", help="What it is built for, like '8.0 9.0a 12.0+PTX'.")
-@_STRICT
+@_UNKNOWN
 @OUTPUT
 def check(
     what: tuple[str, ...],
@@ -58,12 +59,12 @@ def check(
     environment: tuple[str, ...],
     image_cuda: str,
     image_archs: str,
-    strict: bool,
+    allow_unknown: bool,
     output: str,
 ) -> None:
     """Whether each of WHAT runs on a node: images, NVIDIA_REQUIRE_CUDA expressions, or files with pods.
 
-    Exit code 1 when one does not run or nothing says that it was built for the GPU, 2 when the input cannot be read.
+    Exit code 1 when one does not run or too little is known to say, 2 when the input cannot be read.
     """
     from tonnage.cuda_fit import check as checks
 
@@ -84,7 +85,8 @@ def check(
         from tonnage.cli import cuda_tables
 
         cuda_tables.answers(answers, _node(host))
-    _exit([False if doubt else answer["fits"] for answer, doubt in zip(answers, doubted, strict=True)], strict)
+    fits = [False if doubt else answer["fits"] for answer, doubt in zip(answers, doubted, strict=True)]
+    _exit(fits, strict=not allow_unknown)
 
 
 @cuda.command()
@@ -116,10 +118,10 @@ def fleet(paths: tuple[Path, ...], context: str, kubeconfig: str, to: str, stric
         from tonnage.cli import cuda_tables
 
         cuda_tables.fleet(report)
-    _exit(cuda_reports.answers(report), strict)
+    _exit(cuda_reports.answers(report), strict=strict)
 
 
-def _exit(fits: list[bool | None], strict: bool) -> None:
+def _exit(fits: list[bool | None], *, strict: bool) -> None:
     if False in fits or (strict and None in fits):
         raise click.exceptions.Exit(1)
 

@@ -11,6 +11,7 @@ from tonnage.cli import messages, terminal
 from tonnage.cli.cluster import given as input_files
 from tonnage.cli.cluster import live
 from tonnage.cli.options import Finite
+from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER, OPTIMAL
 
 if TYPE_CHECKING:
     from tonnage.cli.plan_input import PlanInput
@@ -23,8 +24,8 @@ _PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("paths", metavar="FILES...", nargs=-1, type=_PATH)
 @live
-@click.option("--policy", type=click.Choice(["optimal"]), help="Plan with this policy alone.")
-@click.option("--like", type=click.Choice(["karpenter", "cluster-autoscaler"]), help="Say only what this would launch.")
+@click.option("--policy", type=click.Choice([OPTIMAL]), help="Plan with this policy alone.")
+@click.option("--like", type=click.Choice([KARPENTER, CLUSTER_AUTOSCALER]), help="Say only what this would launch.")
 @click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Existing nodes, and the pods on them.")
 @click.option("--consolidate", is_flag=True, help="Say which nodes could be terminated, and where their pods go.")
 @click.option(

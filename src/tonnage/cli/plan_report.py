@@ -8,6 +8,7 @@ import msgspec
 
 from tonnage.cli.plan_input import PlanInput
 from tonnage.cli.plan_occupied import Going
+from tonnage.control.choices import OPTIMAL
 from tonnage.decisions import Finding, Ref
 from tonnage.provisioning.optimal.difference import NodeChange, difference
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
@@ -16,7 +17,6 @@ from tonnage.provisioning.plans import Plan
 from tonnage.units import usd
 
 SCHEMA = "tonnage.dev/plan/v1"
-OPTIMAL = "optimal"
 
 
 class NewNode(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from tonnage.cli import output, terminal
-from tonnage.cli.plan_report import OPTIMAL, Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
-from tonnage.control.nodes import CLUSTER_AUTOSCALER
+from tonnage.cli.plan_report import Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
+from tonnage.control.choices import CLUSTER_AUTOSCALER, OPTIMAL
 
 _WIDTH = 80
 _PODS, _REASONS = 3, 8

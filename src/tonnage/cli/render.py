@@ -24,6 +24,7 @@ def render() -> None:
 @click.option("--environment", default="", metavar="NAME", help="Nodes of this kind, where there are none in FILES.")
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of the agent.")
 @click.option("--image", default="tonnage:latest", show_default=True, metavar="IMAGE", help="The image with Tonnage.")
+@click.option("--dra", is_flag=True, help="Claims are served by the part dra, in place of the device plugin.")
 @click.option("--values", is_flag=True, help="Instead, the GPU operator's values that leave it to the agent.")
 @click.option("--explain", is_flag=True, help="Instead, for each operand whether it runs, what owns it, and why.")
 def agent(
@@ -33,6 +34,7 @@ def agent(
     environment: str,
     namespace: str,
     image: str,
+    dra: bool,
     values: bool,
     explain: bool,
 ) -> None:
@@ -81,7 +83,7 @@ def agent(
         terminal.echo("no node needs a part of the agent", err=True)
     else:
         config = policy.device_plugin.config if policy is not None else ConfigMapChoice()
-        made = agent_manifests.manifests(sets, namespace=namespace, image=image, config=config)
+        made = agent_manifests.manifests(sets, namespace=namespace, image=image, config=config, dra=dra)
         terminal.echo(written(made), nl=False)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tonnage.cli import files, messages, terminal
+from tonnage.control.choices import CONTROLLERS
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S, usd
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tonnage.machines.objects import Workload
     from tonnage.simulation.scenario import Scenario
 
-CONTROLLERS = ("scheduler", "replicas", "nodes")
 STATUS_S = 1.0
 CHILD = "tonnage.child"
 """Under which the context keeps the words after ``--``."""
@@ -88,7 +88,7 @@ def up(scenario: Path, **options: Any) -> None:
 
 def _run(loaded: Scenario, options: dict[str, Any], child: Sequence[str]) -> int:
     from tonnage.apiserver import kubeconfig
-    from tonnage.cli.controller import Printed
+    from tonnage.cli.printed import Printed
     from tonnage.hollow.up import Up, UpSettings
     from tonnage.simulation.run import RunOptions, set_up
 

@@ -16,12 +16,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from tonnage.control.draining import Draining, unfinished
+from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
+from tonnage.control.draining import Draining, may_go, unfinished
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.nodes import (
-    CLUSTER_AUTOSCALER,
     DISRUPTION_NS,
-    KARPENTER,
     Pools,
     Provisioner,
     existing_nodes,
@@ -95,8 +94,8 @@ class Disruption:
         """Disrupt and Launch to begin a command, Evict and Return to end it, Keep to give it up."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
-        nodes = [fleet.node(row) for row in fleet.node_rows()]
-        if not any(node.spec.node_pool or node.unfinished for node in nodes):
+        nodes = may_go(fleet)
+        if not nodes:
             return ()
         decisions: list[Decision] = list(self._go_on(snapshot))
         mine = {one.node.name for each in self._underway for one in each.nodes}
@@ -398,8 +397,8 @@ def node_loops(
     more: Sequence[Callable[[Provisioner], Loop]] = (),
 ) -> tuple[Loop, ...]:
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``, ``gates`` and
-    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.nodes.PROVISIONING`; ``more``: what else
-    launches nodes, and must not use a name twice."""
+    ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`; ``more``: what
+    else launches nodes, and must not use a name twice."""
     provisioner = Provisioner(catalogue, pools, policy=policy)
     if policy == CLUSTER_AUTOSCALER:
         back = ScaleDown(pools, provisioner, epoch_ns).loop()

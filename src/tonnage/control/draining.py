@@ -12,6 +12,7 @@ from tonnage.control.running import stays
 from tonnage.decisions import Decision, Evict, Reason, Ref, Return
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
+from tonnage.fleet.state import Fleet
 from tonnage.objects import karpenter
 from tonnage.provisioning.candidates import is_protected
 from tonnage.scheduling.budgets import Budgets
@@ -20,6 +21,12 @@ from tonnage.units import NS_PER_S
 UNFINISHED = Reason("its termination began and did not finish")
 POD_GRACE_NS = 30 * NS_PER_S
 """Time that a pod has to end, where it does not say (the API server's default)."""
+
+
+def may_go(fleet: Fleet) -> list[NodeRow]:
+    """The nodes, where any is of a NodePool or its termination began; none else: then nobody may terminate one."""
+    nodes = [fleet.node(row) for row in fleet.node_rows()]
+    return nodes if any(node.spec.node_pool or node.unfinished for node in nodes) else []
 
 
 def unfinished(nodes: Iterable[NodeRow], mine: Container[str]) -> list[Return]:

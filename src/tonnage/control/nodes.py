@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
@@ -31,10 +32,6 @@ from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 
 PROVISIONER = "provisioner"
-KARPENTER, OPTIMAL, CLUSTER_AUTOSCALER = "karpenter", "optimal", "cluster-autoscaler"
-PROVISIONING = (KARPENTER, OPTIMAL, CLUSTER_AUTOSCALER)
-"""Provisioning policies: Karpenter's order, the cheapest set of nodes, and node groups as the Cluster Autoscaler sizes
-them."""
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
@@ -78,7 +75,7 @@ class Provisioner:
     that a GPU whose MIG layout is being changed will take.
 
     What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
-    names from being used twice. ``policy``: one of :data:`PROVISIONING`.
+    names from being used twice. ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`.
     """
 
     catalogue: Catalogue

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
+from tonnage.control.choices import KARPENTER, RELAYOUT, STATIC
 from tonnage.control.disruption import node_loops
 from tonnage.control.loops import Loop
-from tonnage.control.nodes import KARPENTER, Pools
+from tonnage.control.nodes import Pools
 from tonnage.control.partitioner import Partitioner
 from tonnage.control.rebalance import Rebalance
 from tonnage.control.scheduler import Scheduler
@@ -17,9 +18,6 @@ from tonnage.scheduling import place
 from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.queue import Queue
-
-STATIC, RELAYOUT = "static", "relayout"
-PARTITIONING = (STATIC, RELAYOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +39,11 @@ class Policy:
     provisioning: str = KARPENTER
     rebalance: bool = False
     spot_to_spot: bool = False
+
+    @classmethod
+    def of(cls, stated: object) -> Policy:
+        """As a scenario's policy or a command's flags state it, which have fields of the same names."""
+        return cls(**{one.name: getattr(stated, one.name) for one in fields(cls)})
 
     def settings(self, scheduler_names: Sequence[str], *, strict: bool) -> place.Settings:
         """Those of the scheduler that places the pods with these schedulerNames. ``strict``: as in

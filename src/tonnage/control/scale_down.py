@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.control.draining import Draining, unfinished
+from tonnage.control.draining import Draining, may_go, unfinished
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.nodes import Pools, Provisioner, existing_nodes, namespaces
 from tonnage.control.running import movable_pods, running_nodes
@@ -54,8 +54,8 @@ class ScaleDown:
         """Return for nodes without pods; Disrupt, Evict and Return for others; Keep where that fails."""
         snapshot = world.snapshot()
         fleet = snapshot.fleet
-        nodes = [fleet.node(row) for row in fleet.node_rows()]
-        if not any(node.spec.node_pool or node.unfinished for node in nodes):
+        nodes = may_go(fleet)
+        if not nodes:
             return ()
         pools = self.pools()
         options = pools.autoscaler

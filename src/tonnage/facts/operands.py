@@ -41,8 +41,9 @@ class GpuEnvironment(Struct, frozen=True):
 
 class AgentPart(Struct, frozen=True):
     """A part of the agent, which runs as a container: `tonnage agent` with ``arguments``. ``capabilities`` of the
-    container beyond none; ``read``, ``write``: the host's folders that it sees; ``rbac``: (resource, verbs) in
-    Kubernetes' core group. ``port``: where it listens; None: it does not."""
+    container beyond none; ``read``, ``write``: the host's folders that it sees; ``rbac``: (resource, verbs), the
+    resource with its API group before it where it is not of the core group (resource.k8s.io/resourceclaims).
+    ``port``: where it listens; None: it does not."""
 
     name: str
     title: str

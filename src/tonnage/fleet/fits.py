@@ -51,7 +51,7 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
         return _give_parts(fleet, rows, ask)
     there = np.ones(len(rows), np.bool_)
     special = np.flatnonzero(fleet.cards.special[rows])
-    if ask.count:
+    if ask.count and len(special):
         there[special] = _give_units(fleet, rows[special], ask)
     if len(ask.profiles) > 1:
         dynamic = np.array([cut.dynamic for cut in fleet.cards.cuts.rows])
@@ -59,6 +59,14 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
             count = ask.count if ask.resource == fleet.device_unit(int(rows[i])) else 0
             there[i] &= not choose(fleet.cards, int(rows[i]), ask, count)[1]
     return there
+
+
+def gives_on(fleet: Fleet, row: int, ask: Ask) -> bool:
+    """:func:`gives` for one node."""
+    if ask.refused or not ask.shares or fleet.cards.special[row]:
+        return bool(gives(fleet, np.array([row]), ask)[0])
+    counted = int(fleet.cards.unit[row]) == fleet.resource(ask.resource)
+    return counted and not choose(fleet.cards, row, ask, 0)[1]
 
 
 def lack(fleet: Fleet, rows: Rows, ask: Ask) -> tuple[Rows, dict[str, Rows]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from functools import partial
 
-from tonnage.control.policy import STATIC
+from tonnage.control.choices import STATIC
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as

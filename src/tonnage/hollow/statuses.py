@@ -10,6 +10,7 @@ import msgspec
 from tonnage.facts.labels import BETA_OS, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, ZONE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
+from tonnage.hollow.conditions import condition
 from tonnage.machines.objects import End, Pod, SimulatedNode
 from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
 from tonnage.objects import core, karpenter
@@ -80,14 +81,14 @@ def node_status(
     ready = node.kubelet_ready and node.ended_ns is None
     reason, message = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "starting")
     conditions = [
-        _condition("MemoryPressure", False, "KubeletHasSufficientMemory", "kubelet has sufficient memory", at),
-        _condition("DiskPressure", False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", at),
-        _condition("PIDPressure", False, "KubeletHasSufficientPID", "kubelet has sufficient PID available", at),
-        _condition("Ready", ready, reason, message, at),
+        condition("MemoryPressure", False, "KubeletHasSufficientMemory", "kubelet has sufficient memory", at),
+        condition("DiskPressure", False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", at),
+        condition("PIDPressure", False, "KubeletHasSufficientPID", "kubelet has sufficient PID available", at),
+        condition("Ready", ready, reason, message, at),
     ]
     if node.health.seen:  # the agent has something to say
         said = of_node(node.health, [node.gpu_uuid(n) for n in range(node.gpus)], HealthPolicy())
-        conditions.append(_condition(CONDITION, said.status == "True", said.reason, said.message, at))
+        conditions.append(condition(CONDITION, said.status == "True", said.reason, said.message, at))
     there = {name: amount for name, amount in capacity.items() if amount and (name in allocatable or "/" not in name)}
     none = dict.fromkeys(gone, 0)
     return {
@@ -95,16 +96,6 @@ def node_status(
         "allocatable": quantities(none | {name: amount for name, amount in allocatable.items() if amount}),
         "conditions": [{**c, "lastHeartbeatTime": at} for c in conditions],
         "declaredFeatures": list(KUBELET),
-    }
-
-
-def _condition(type_: str, status: bool, reason: str, message: str, at: str) -> JsonObject:
-    return {
-        "type": type_,
-        "status": "True" if status else "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": at,
     }
 
 
@@ -117,7 +108,7 @@ def claim_status(name: str, node: SimulatedNode, registered: bool, capacity: Map
     """The status of a NodeClaim whose instance runs (Karpenter's conditions)."""
     initialized = node.ready_ns is not None
     steps = (("Launched", True), ("Registered", registered), ("Initialized", initialized), ("Ready", initialized))
-    conditions = [_condition(step, done, step if done else "NotReady", "", at) for step, done in steps]
+    conditions = [condition(step, done, step if done else "NotReady", "", at) for step, done in steps]
     status: JsonObject = {
         "providerID": provider_id(node),
         "capacity": quantities({key: amount for key, amount in capacity.items() if amount}),
@@ -173,9 +164,9 @@ def _last_state(end: End, at: Mapping[str, str]) -> JsonObject:
 def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
     """The status of a pod whose containers have ended without an error. ``at``: as for :func:`pod_status`."""
     status = pod_status(pod, spec, at, None)
-    for condition in status["conditions"]:
-        if condition["type"] in ("Ready", "ContainersReady"):
-            condition |= {"status": "False", "reason": "PodCompleted", "message": None, "lastTransitionTime": ended}
+    for one in status["conditions"]:
+        if one["type"] in ("Ready", "ContainersReady"):
+            one |= {"status": "False", "reason": "PodCompleted", "message": None, "lastTransitionTime": ended}
     for container in status["containerStatuses"]:
         terminated = {"exitCode": 0, "reason": "Completed", "startedAt": at["started"], "finishedAt": ended}
         container |= {"ready": False, "started": False, "state": {"terminated": terminated}}
@@ -187,9 +178,9 @@ def pod_failed(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
     :func:`pod_status`."""
     assert pod.last_end is not None
     status = pod_status(pod, spec, at, None)
-    for condition in status["conditions"]:
-        if condition["type"] in ("Ready", "ContainersReady"):
-            condition |= {"status": "False", "reason": "PodFailed", "message": None, "lastTransitionTime": at["ended"]}
+    for one in status["conditions"]:
+        if one["type"] in ("Ready", "ContainersReady"):
+            one |= {"status": "False", "reason": "PodFailed", "message": None, "lastTransitionTime": at["ended"]}
     for container in status["containerStatuses"]:
         container.pop("lastState", None)
         container |= {"ready": False, "started": False, "state": _last_state(pod.last_end, at)}

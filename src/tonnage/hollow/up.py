@@ -20,6 +20,7 @@ from tonnage.apiserver.controllers import WATCHED, ControllerManager, ManagerOpt
 from tonnage.apiserver.controllers.feeds import Subscribe
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
+from tonnage.control.choices import CONTROLLERS
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
 from tonnage.costs.ledger import Settlement
@@ -39,7 +40,6 @@ from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client
 from tonnage.live.api_effects import ApiEffects
-from tonnage.live.assembly import CONTROLLERS
 from tonnage.live.cutting import SIMULATED
 from tonnage.live.group_kinds import WORKLOADS
 from tonnage.live.manager import Controller, Manager, Observer

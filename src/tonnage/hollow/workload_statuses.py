@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tonnage.hollow.conditions import condition
+
 JsonObject = dict[str, Any]
 
 
@@ -72,16 +74,6 @@ def status_of(group: str, kind: str, progress: Progress) -> JsonObject:
     return made(progress) if made is not None else {}
 
 
-def _condition(type_: str, status: bool, at: str, reason: str, message: str) -> JsonObject:
-    return {
-        "type": type_,
-        "status": "True" if status else "False",
-        "lastTransitionTime": at,
-        "reason": reason,
-        "message": message,
-    }
-
-
 _WORDS = {
     Stage.COMPLETE: ("CompletionsReached", "all work is done"),
     Stage.FAILED: ("BackoffLimitExceeded", "it has failed more often than it may"),
@@ -93,15 +85,15 @@ def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]], reasons: tup
 
     ``reasons``: of one that is suspended, and of one that was resumed."""
     types = names.get(progress.stage, ())
-    ends = [_condition(type_, True, progress.at(progress.stage), *_WORDS[progress.stage]) for type_ in types]
+    ends = [condition(type_, True, *_WORDS[progress.stage], progress.at(progress.stage)) for type_ in types]
     return [*_suspended(progress, reasons), *ends]
 
 
 def _suspended(progress: Progress, reasons: tuple[str, str]) -> list[JsonObject]:
     if progress.stage is Stage.SUSPENDED:
-        return [_condition("Suspended", True, progress.at(progress.stage), reasons[0], "it is suspended")]
+        return [condition("Suspended", True, reasons[0], "it is suspended", progress.at(progress.stage))]
     if progress.resumed:
-        return [_condition("Suspended", False, progress.resumed, reasons[1], "it was resumed")]
+        return [condition("Suspended", False, reasons[1], "it was resumed", progress.resumed)]
     return []
 
 
@@ -151,7 +143,7 @@ def _kubeflow(progress: Progress) -> JsonObject:
     for stage in stages:
         type_ = types.get(stage, stage.value)
         holds = stage is progress.stage or stage is Stage.PENDING
-        one = _condition(type_, holds, progress.at(stage), f"Job{type_}", f"the job is {type_.lower()}")
+        one = condition(type_, holds, f"Job{type_}", f"the job is {type_.lower()}", progress.at(stage))
         conditions.append(one)
     conditions[1:1] = _suspended(progress, ("JobSuspended", "JobResumed"))
     return {
@@ -179,8 +171,8 @@ def _leader_worker_set(progress: Progress) -> JsonObject:
         "readyReplicas": counts.ready // size,
         "updatedReplicas": leaders.wanted,
         "conditions": [
-            _condition("Available", whole, at, "AllGroupsReady" if whole else "GroupsProgressing", ""),
-            _condition("Progressing", not whole, at, "GroupsProgressing", ""),
+            condition("Available", whole, "AllGroupsReady" if whole else "GroupsProgressing", "", at),
+            condition("Progressing", not whole, "GroupsProgressing", "", at),
         ],
     }
 

@@ -139,6 +139,7 @@ class HttpTransport:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_s: float = 30.0,
     ) -> bool:
         """See :class:`tonnage.kube.transport.Overlapping`. False where requests are limited on this side."""
@@ -148,7 +149,7 @@ class HttpTransport:
         def build() -> bytes | None:
             if not may():
                 return None
-            return _finish(self._start(method, path, query, JSON, body, content_type), self._header()) + body
+            return _finish(self._start(method, path, query, accept, body, content_type), self._header()) + body
 
         def end(found: Reply | ClientError) -> None:
             if type(found) is Reply and found.status < 400:
@@ -337,8 +338,10 @@ def open_cluster(
     rate: Rate | None = None,
     on_error: Callable[[str], None] | None = None,
     field_manager: str = "tonnage",
+    ask: bool = True,
 ) -> Client:
-    """A client for the cluster of a kubeconfig, after one question to it.
+    """A client for the cluster of a kubeconfig, after one question to it. ``ask``: False where the API server may be
+    away now and answers later.
 
     Raises InputError: no kubeconfig, unknown context, unusable certificate, exec plugin that fails, no connection,
     credentials refused, or a server older than :data:`OLDEST_SERVER`.
@@ -348,7 +351,8 @@ def open_cluster(
     client = Client(transport, field_manager)
     try:
         transport.log_in()
-        check_version(client, access.context)
+        if ask:
+            check_version(client, access.context)
     except BaseException:
         transport.close()
         raise

@@ -13,6 +13,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from tonnage.objects.api import protobuf
+
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -80,6 +82,7 @@ class Overlapping(Protocol):
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_s: float = 30.0,
     ) -> bool:
         """As ``request``, but what comes of it is told to ``done``: the answer; what ``request`` would raise; or Again.
@@ -143,8 +146,11 @@ class ApiError(ClientError):
     def of(cls, reply: Reply) -> ApiError:
         """The error in an answer with a status of 400 or more."""
         try:
-            status = msgspec.json.decode(reply.body, type=Status)
-        except msgspec.DecodeError:
+            if reply.body.startswith(protobuf.MAGIC):
+                status = msgspec.convert(protobuf.decode(reply.body), Status)
+            else:
+                status = msgspec.json.decode(reply.body, type=Status)
+        except (msgspec.DecodeError, protobuf.Malformed):
             status = Status(reply.status, "", reply.body[:200].decode(errors="replace"))
         after = reply.headers.get("retry-after", "")
         seconds = float(after) if after.isdigit() else float(status.details.retry_after_seconds)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tonnage.control import idle
+from tonnage.control.choices import NODES, REPLICAS, SCHEDULER
 from tonnage.control.idle import BUYS, LIMITS, Idle
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
@@ -34,9 +35,6 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling.policies import POLICIES
 from tonnage.scheduling.gangs.release import Patience
 from tonnage.scheduling.place import SCHEDULER_NAME
-
-SCHEDULER, REPLICAS, NODES = "scheduler", "replicas", "nodes"
-CONTROLLERS = (SCHEDULER, REPLICAS, NODES)
 
 _NEEDS = {
     SCHEDULER: (resources.NODES, resources.PODS),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tonnage.control.choices import OBSERVE, REPORT
 from tonnage.control.nodes import Pools
-from tonnage.decisions import OBSERVING, Disrupt, Launch, Outcome, Ref, Refused, Return
 from tonnage.errors import InputError
 from tonnage.kube.clock import Clock
 from tonnage.kube.resources import NODE_CLAIMS, NODE_POOLS, Resource
@@ -19,11 +19,10 @@ from tonnage.live.clouds.port import NodeGroups
 from tonnage.live.clouds.report import DryRunGroups
 from tonnage.live.clouds.watched import WatchedGroups
 from tonnage.live.cutting import Cutter
-from tonnage.live.effects import Effects, Observing
+from tonnage.live.effects import Effects, NoNodes, Observing
 from tonnage.live.feed import karpenter_pool
 from tonnage.live.recording import EventSink
 from tonnage.live.world import ClusterWorld, Measure
-from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.group_pools import IDLE
 
@@ -31,22 +30,8 @@ PARALLEL = 16
 """Binding calls under way at once."""
 
 
-class Reporting(ApiEffects):
+class Reporting(NoNodes, ApiEffects):
     """Places and scales, but launches and terminates nothing: that is only said."""
-
-    WHY = Refused("nodes are only reported", OBSERVING)
-
-    def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
-        return self.WHY
-
-    def disrupt(self, decision: Disrupt) -> Outcome:
-        return self.WHY
-
-    def give_back(self, decision: Return) -> Outcome:
-        return self.WHY
-
-    def keep(self, node: Ref) -> Outcome:
-        return self.WHY
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +96,9 @@ class Backend:
         ``report`` and ``observe`` say which group would get which size."""
         if sizing is not None:
             return cls(_sized(name, client, clock, sizing), clock, recorder, sizing.nodes.pools, sizing)
-        if name == "observe":
+        if name == OBSERVE:
             return cls(Observing(), clock, recorder)
-        if name == "report":
+        if name == REPORT:
             return cls(Reporting(client, clock), clock, recorder)
         return cls(ApiEffects(client, clock), clock, recorder)
 
@@ -142,8 +127,8 @@ class Backend:
 
 
 def _sized(name: str, client: Client, clock: Clock, sizing: Sizing) -> Effects:
-    if name == "observe":
+    if name == OBSERVE:
         return GroupObserving(DryRunGroups(sizing.groups), sizing.nodes)
-    if name == "report":
+    if name == REPORT:
         return GroupReporting(client, clock, DryRunGroups(sizing.groups), sizing.nodes)
     return GroupEffects(client, clock, sizing.groups, sizing.nodes)

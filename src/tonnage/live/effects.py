@@ -57,7 +57,25 @@ class Effects(Protocol):
     def ordered(self, node: Ref, order: Order) -> bool | None: ...
 
 
-class Observing:
+class NoNodes:
+    """Nodes are neither launched nor terminated. ``WHY``: what is said instead."""
+
+    WHY = Refused("nodes are only reported", OBSERVING)
+
+    def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
+        return self.WHY
+
+    def disrupt(self, decision: Disrupt) -> Outcome:
+        return self.WHY
+
+    def give_back(self, decision: Return) -> Outcome:
+        return self.WHY
+
+    def keep(self, node: Ref) -> Outcome:
+        return self.WHY
+
+
+class Observing(NoNodes):
     """Does nothing at all: what would have been done is known from the decisions."""
 
     WHY = Refused("observe mode writes nothing", OBSERVING)
@@ -73,18 +91,6 @@ class Observing:
         return self.WHY
 
     def scale(self, decision: Scale) -> Outcome:
-        return self.WHY
-
-    def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome:
-        return self.WHY
-
-    def disrupt(self, decision: Disrupt) -> Outcome:
-        return self.WHY
-
-    def give_back(self, decision: Return) -> Outcome:
-        return self.WHY
-
-    def keep(self, node: Ref) -> Outcome:
         return self.WHY
 
     def bound(self, decision: Bind) -> bool | None:

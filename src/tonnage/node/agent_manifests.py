@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
+from tonnage.dra.nvidia import device_classes
 from tonnage.facts import operands as facts
 from tonnage.facts.labels import GPU_PRESENT
 from tonnage.facts.operands import AgentPart
@@ -22,6 +24,7 @@ CONFIG_FOLDER = "/etc/tonnage/device-plugin"
 """Where the ConfigMap of the device plugin's configurations is mounted."""
 _NO_CONFIG_MAP = ConfigMapChoice()
 _CONFIG = "device-plugin-config"
+_PLUGIN, _DRA = "device-plugin", "dra"
 JsonObject = dict[str, Any]
 
 
@@ -56,13 +59,20 @@ def _labels() -> list[str]:
 
 
 def manifests(
-    sets: Sequence[NodeSet], *, namespace: str, image: str, config: ConfigMapChoice = _NO_CONFIG_MAP
+    sets: Sequence[NodeSet],
+    *,
+    namespace: str,
+    image: str,
+    config: ConfigMapChoice = _NO_CONFIG_MAP,
+    dra: bool = False,
 ) -> list[JsonObject]:
     """ServiceAccounts, roles and DaemonSets: one of each for each set, named by its environment and a number where it
-    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them."""
-    found: list[JsonObject] = []
+    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them. ``dra``: claims
+    are served in place of the device plugin's resources, and the device classes are there."""
+    found: list[JsonObject] = [msgspec.to_builtins(one) for one in device_classes()] if dra else []
     for name, one in zip(_names(sets), sets, strict=True):
-        parts = [_configured(facts.parts()[part], config) for part in one.parts]
+        names = [_DRA if dra and part == _PLUGIN else part for part in one.parts]
+        parts = [_configured(facts.parts()[part], config) for part in names]
         found.append(_object("v1", "ServiceAccount", name, namespace))
         rules = rules_of(parts)
         if rules:
@@ -77,7 +87,7 @@ def manifests(
 
 def _configured(part: AgentPart, config: ConfigMapChoice) -> AgentPart:
     """The device plugin follows the node's label, where there are configurations to choose from."""
-    if part.name != "device-plugin" or not config.name:
+    if part.name != _PLUGIN or not config.name:
         return part
     arguments = (*part.arguments, "--config", CONFIG_FOLDER)
     if config.default:
@@ -95,12 +105,17 @@ def _names(sets: Sequence[NodeSet]) -> list[str]:
 
 
 def rules_of(parts: Iterable[AgentPart]) -> list[JsonObject]:
-    """What the parts may do in Kubernetes' core group; nothing: they need no token."""
-    verbs: dict[str, set[str]] = {}
+    """What the parts may do in the API; nothing: they need no token."""
+    verbs: dict[tuple[str, str], set[str]] = {}
     for part in parts:
         for resource, own in part.rbac:
-            verbs.setdefault(resource, set()).update(own)
-    return [{"apiGroups": [""], "resources": [name], "verbs": sorted(own)} for name, own in sorted(verbs.items())]
+            group, slash, name = resource.partition("/")
+            key = (group, name) if slash and "." in group else ("", resource)
+            verbs.setdefault(key, set()).update(own)
+    return [
+        {"apiGroups": [group], "resources": [name], "verbs": sorted(own)}
+        for (group, name), own in sorted(verbs.items())
+    ]
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> JsonObject:

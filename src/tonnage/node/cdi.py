@@ -7,7 +7,6 @@ pkg/nvcdi (what nvidia-ctk puts in).
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import msgspec
 from tonnage.errors import InputError
 from tonnage.node.devices import Devices, GpuInstance, Identity
 from tonnage.node.driver_files import DriverFiles
+from tonnage.node.whole_files import write_whole
 
 Edits = dict[str, Any]
 """containerEdits of the specification, as it is written."""
@@ -26,6 +26,9 @@ Edits = dict[str, Any]
 KIND = "nvidia.com/gpu"
 PLUGIN_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """Of the names that device plugins hand to the kubelet."""
+CLAIM_KIND = "k8s.gpu.nvidia.com/claim"
+"""Of the devices of a claim, as NVIDIA's DRA driver calls them."""
+_CLAIM_FILE = f"tonnage-{CLAIM_KIND.replace('/', '-')}-"
 FOLDER = Path("/var/run/cdi")
 ALL = "all"
 MANAGEMENT = "management."
@@ -94,10 +97,31 @@ def called(devices: Devices) -> Iterator[tuple[dict[str, str], Identity, tuple[G
 def _devices(devices: Devices, files: DriverFiles) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
     """(names by naming, device nodes) of everything that a container can be given."""
     for names, card, part in called(devices):
-        nodes = [files.node(f"/dev/nvidia{card.minor}")]
-        if part is not None:
-            nodes += [files.node(path) for path in _capabilities(card, *part)]
-        yield names, nodes
+        yield names, nodes_of(files, card, part)
+
+
+def nodes_of(files: DriverFiles, card: Identity, part: tuple[GpuInstance, int] | None) -> list[dict[str, Any]]:
+    """The device nodes of a card, or of a compute instance of it. Raises InputError where its capability files are not
+    known."""
+    nodes = [files.node(f"/dev/nvidia{card.minor}")]
+    if part is not None:
+        nodes += [files.node(path) for path in _capabilities(card, *part)]
+    return nodes
+
+
+def claim_spec(files: DriverFiles, devices: Sequence[tuple[str, Edits]]) -> dict[str, Any]:
+    """The specification of a claim's devices: (name, what a container with it gets)."""
+    return _written(CLAIM_KIND, devices, files.common())
+
+
+def claim_path(uid: str, folder: Path) -> Path:
+    """The file of a claim."""
+    return folder / f"{_CLAIM_FILE}{uid}.json"
+
+
+def claims_in(folder: Path) -> list[str]:
+    """UIDs of the claims that have a file."""
+    return sorted(one.stem.removeprefix(_CLAIM_FILE) for one in folder.glob(f"{_CLAIM_FILE}*.json"))
 
 
 def _capabilities(card: Identity, instance: GpuInstance, part: int) -> Iterator[str]:
@@ -143,14 +167,7 @@ def write(spec: Mapping[str, Any], path: Path) -> bool:
     try:
         if path.exists() and path.read_bytes() == text:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.{os.getpid()}")  # what begins with a dot is no specification
-        with new.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.chmod(0o644)
-        new.replace(path)
+        write_whole(path, text, mode=0o644)
     except OSError as error:
         raise InputError.at(f"cannot be written: {error.strerror}", file=str(path), hint="run it as root") from error
     return True

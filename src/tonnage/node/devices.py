@@ -287,6 +287,10 @@ class MigControl(Protocol):
 
     def reset(self, card: int) -> None: ...
 
+    def set_timeslice(self, card: int, interval: str) -> None:
+        """How long a process has the card before the next one has it: Default, Short, Medium or Long."""
+        ...
+
 
 class Machine(Devices, MigControl, Protocol):
     """Both."""

@@ -4,7 +4,6 @@ What is known survives a restart of the agent, in a file; a reboot is a reset of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tonnage.node.device_health import (
     XidSeen,
 )
 from tonnage.node.devices import DeviceEvent, Devices
+from tonnage.node.whole_files import write_whole
 from tonnage.units import NS_PER_S
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -122,13 +122,7 @@ class HealthWatch:
         if content == self._written:
             return
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._file.with_suffix(".new")
-            with new.open("wb") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-            new.replace(self._file)
+            write_whole(self._file, content)
         except OSError as error:
             raise _unusable(self._file, error) from error
         self._written = content

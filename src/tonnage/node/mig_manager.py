@@ -7,10 +7,8 @@ rules of the steps are :mod:`tonnage.partitioning.relayout` and :mod:`tonnage.pa
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,6 +18,7 @@ from msgspec import Struct
 from tonnage.errors import InputError
 from tonnage.facts.labels import MIG_CONFIG
 from tonnage.node.devices import Identity, Machine
+from tonnage.node.whole_files import owning, write_whole
 from tonnage.partitioning.layouts import Layout, Placement, card
 from tonnage.partitioning.node_cuts import MIG_STATE, Configurations, known_names, unknown_name, wanted_layouts
 from tonnage.partitioning.node_layouts import FAILED, PENDING, SUCCESS
@@ -84,25 +83,11 @@ class MigManager:
         self._machine, self._host, self._folder = machine, host, folder
         self.configurations = configurations
 
-    @contextmanager
-    def owning(self) -> Iterator[None]:
+    def owning(self) -> AbstractContextManager[None]:
         """Be the only manager of this node for the length of a ``with`` block. Raises InputError where another is,
         and where the folder cannot be written."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            lock = (self._folder / "mig.lock").open("a+")
-        except OSError as error:
-            hint = "name a folder that can be written"
-            raise InputError.at(
-                f"no journal can be kept in it: {error.strerror}", file=str(self._folder), hint=hint
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                hint = "two managers would undo each other's work: end one of them"
-                raise InputError.at("another MIG manager runs on this node", file=lock.name, hint=hint) from error
-            yield
+        hint = "two managers would undo each other's work: end one of them"
+        return owning(self._folder / "mig.lock", "MIG manager", hint)
 
     def advance(self) -> MigProgress:
         """Go as far as can be gone now: on with what was begun, else to what the label names. Raises InputError where
@@ -284,13 +269,7 @@ class MigManager:
         return plan
 
     def _write(self, plan: MigPlan) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_suffix(".new")
-        with new.open("wb") as out:
-            out.write(msgspec.json.encode(plan))
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(self._file)
+        write_whole(self._file, msgspec.json.encode(plan))
 
 
 def _with(plan: MigPlan, one: CardPlan, journal: Journal) -> MigPlan:

@@ -215,6 +215,14 @@ class SimulatedMachine:
             _cleared(one)
             state.report(DeviceEvent(card, "recovery", int(one.recovery)))
 
+    def set_timeslice(self, card: int, interval: str) -> None:
+        with self._store.change() as state:
+            self._answering(state, card).timeslice = interval
+
+    def timeslice(self, card: int) -> str:
+        """The interval that was set last."""
+        return self._store.read().cards[card].timeslice
+
     def reboot(self) -> None:
         """Everything that a reboot clears; MIG mode survives it on Ampere alone, instances nowhere."""
         with self._store.change() as state:

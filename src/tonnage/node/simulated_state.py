@@ -35,7 +35,7 @@ class MigInstanceState(Struct):
 
 class CardState(Struct, kw_only=True):
     """One card. ``mig``, ``mig_pending``: MIG mode now and after a reset. ``load``: 0 to 1, the work that it does.
-    ``lost``: it has fallen off the bus."""
+    ``lost``: it has fallen off the bus. ``timeslice``: how long a process has it before the next one."""
 
     mig: bool = False
     mig_pending: bool = False
@@ -50,6 +50,7 @@ class CardState(Struct, kw_only=True):
     pcie_width: int | None = None
     processes: list[GpuProcess] = field(default_factory=list)
     energy_mj: int = 0
+    timeslice: str = "Default"
 
 
 class MachineState(Struct, kw_only=True):

@@ -7,6 +7,7 @@ convertDesiredReplicas*, calculateScale*, storeScaleEvent) and pkg/apis/autoscal
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -166,34 +167,30 @@ def up_limit(rules: Rules, history: History, current: int, now_ns: int) -> int:
     """The highest count that the policies allow now. Percentages round up, so that small counts can grow
     at all.
     """
-    if rules.select is Select.DISABLED:
-        return current
-    proposals = []
-    for policy in rules.policies:
-        start = _at_period_start(history, current, now_ns - policy.period_ns)
-        if policy.kind is PolicyKind.PODS:
-            proposals.append(start + policy.value)
-        else:
-            proposals.append(math.ceil(start * (1 + policy.value / 100)))
-    if not proposals:
-        return current
-    return min(proposals) if rules.select is Select.MIN else max(proposals)
+    allowed = _allowed(rules, history, current, now_ns, 1, math.ceil)
+    return min(allowed) if rules.select is Select.MIN else max(allowed)
 
 
 def down_limit(rules: Rules, history: History, current: int, now_ns: int) -> int:
     """The lowest count that the policies allow now. Percentages truncate: 25 % off 10 is 7, not 8."""
-    if rules.select is Select.DISABLED:
-        return current
-    proposals = []
+    allowed = _allowed(rules, history, current, now_ns, -1, math.trunc)
+    return max(allowed) if rules.select is Select.MIN else min(allowed)
+
+
+def _allowed(
+    rules: Rules, history: History, current: int, now_ns: int, sign: int, whole: Callable[[float], int]
+) -> list[int]:
+    """What each policy allows; as many as there are now where none counts."""
+    if rules.select is Select.DISABLED or not rules.policies:
+        return [current]
+    allowed = []
     for policy in rules.policies:
         start = _at_period_start(history, current, now_ns - policy.period_ns)
         if policy.kind is PolicyKind.PODS:
-            proposals.append(start - policy.value)
+            allowed.append(start + sign * policy.value)
         else:
-            proposals.append(math.trunc(start * (1 - policy.value / 100)))
-    if not proposals:
-        return current
-    return max(proposals) if rules.select is Select.MIN else min(proposals)
+            allowed.append(whole(start * (1 + sign * policy.value / 100)))
+    return allowed
 
 
 def recommended(history: History, behavior: Behavior, replicas: int, now_ns: int) -> History:

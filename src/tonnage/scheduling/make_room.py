@@ -185,12 +185,14 @@ def _regions(fleet: Fleet, unit: Unit, trial: Trial) -> list[tuple[str, list[int
     for node in np.flatnonzero(usable).tolist():
         if node in domains:
             regions.setdefault(domains[node], []).append(node)
-    columns = sorted({column for row in unit.rows for column in needs(fleet, row)[0].tolist()})
-
-    def free(nodes: list[int]) -> tuple[int, ...]:
-        return tuple(-fleet.free[nodes][:, columns[::-1]].sum(axis=0))
-
-    return sorted(regions.items(), key=lambda named: (free(named[1]), named[0]))
+    columns = sorted({column for row in unit.rows for column in needs(fleet, row)[0].tolist()}, reverse=True)
+    names = list(regions)
+    within = np.repeat(np.arange(len(names)), [len(regions[name]) for name in names])
+    rows = np.array([node for name in names for node in regions[name]], np.int64)
+    free = np.zeros((len(names), len(columns)), np.int64)
+    np.add.at(free, within, fleet.free[rows][:, columns])
+    order = sorted(zip((-free).tolist(), names, strict=True))
+    return [(name, regions[name]) for _, name in order]
 
 
 def _in_region(

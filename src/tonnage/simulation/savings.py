@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from tonnage.control.choices import OPTIMAL
 from tonnage.costs.commitments import Commitment, commit
 from tonnage.costs.strategies import STRATEGIES, Savings, SavingsSettings, SavingsStep, committed
 from tonnage.costs.usage import NodeUsage
@@ -159,11 +160,11 @@ def right_sized(setting: SavingsCase) -> tuple[SavingsCase, str]:
     manifest, pools = setting.map(karpenter.NodePool, widened)
     said = [f"{pools} NodePools with every size of their GPUs"] if pools else []
     chosen = setting.chosen
-    if chosen.provisioning != "optimal":
+    if chosen.provisioning != OPTIMAL:
         said.append("the cheapest set of nodes is planned")
     policies = {
         **setting.scenario.spec.policies,
-        setting.policy: msgspec.structs.replace(chosen, provisioning="optimal"),
+        setting.policy: msgspec.structs.replace(chosen, provisioning=OPTIMAL),
     }
     return replace(setting, manifest=manifest, scenario=setting.with_spec(policies=policies)), "; ".join(said)
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tonnage.control.nodes import PROVISIONING
-from tonnage.control.policy import PARTITIONING, Policy
+from tonnage.control.choices import KARPENTER, PARTITIONING, PROVISIONING, STATIC
+from tonnage.control.policy import Policy
 from tonnage.documents import LONGEST_S, Document, Strict, duration_ns, parse, read
 from tonnage.errors import InputError, Problem
 from tonnage.facts.models import ModelShape
@@ -114,8 +114,8 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     placement: str = ""
     preemption: bool = True
     defragmentation: bool = False
-    partitioning: str = "static"
-    provisioning: str = "karpenter"
+    partitioning: str = STATIC
+    provisioning: str = KARPENTER
     migration: bool | None = None
     rebalance: bool = False
     spot_to_spot: bool = False
@@ -123,15 +123,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     @property
     def controls(self) -> Policy:
         """How pods are placed and GPUs partitioned."""
-        return Policy(
-            self.placement,
-            self.preemption,
-            self.defragmentation,
-            self.partitioning,
-            self.provisioning,
-            self.rebalance,
-            self.spot_to_spot,
-        )
+        return Policy.of(self)
 
 
 class ScenarioSpec(Strict, frozen=True, kw_only=True):

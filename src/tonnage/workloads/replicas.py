@@ -7,7 +7,7 @@ controller, and who groups pods, know them. Sources: the controllers named in :m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ from tonnage.facts.labels import JOB_NAME
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
 from tonnage.workloads import marks
+from tonnage.workloads.exclusive import ANY_NAMESPACE, alone_in_domain, key_of
 
 
 class After(NamedTuple):
@@ -179,18 +180,30 @@ def _job_set(obj: batch.JobSet) -> Iterator[WorkloadPod]:
         before = part
         inherited = {
             key: value
-            for key, value in part.template.metadata.annotations.items()
-            if key in (marks.JOB_SET_EXCLUSIVE, marks.KUEUE_PODSET_GROUP)
+            for key, value in {**obj.metadata.annotations, **part.template.metadata.annotations}.items()
+            if key in (marks.JOB_SET_EXCLUSIVE, marks.JOB_SET_NODE_SELECTOR)
+            or (key == marks.KUEUE_PODSET_GROUP and key in part.template.metadata.annotations)
         }
         spec = _restarting(part.template.spec)
         for number in range(part.replicas):
+            name = f"{obj.name}-{part.name}-{number}"
             labels = {
                 marks.JOB_SET: obj.name,
                 marks.JOB_SET_PART: part.name,
                 marks.JOB_SET_INDEX: str(number),
+                marks.JOB_SET_KEY: key_of(obj.namespace, name),
             }
             like = WorkloadPod("", "", part.name, 0, spec.template.spec, labels, inherited, number, 0, after)
-            yield from _job_pods(f"{obj.name}-{part.name}-{number}", obj.namespace, spec, like)
+            yield from map(_exclusive, _job_pods(name, obj.namespace, spec, like))
+
+
+def _exclusive(pod: WorkloadPod) -> WorkloadPod:
+    """The pod as JobSet's webhook makes it: the first of a Job that has a domain for itself looks for that."""
+    level = pod.annotations.get(marks.JOB_SET_EXCLUSIVE, "")
+    if not level or pod.index or marks.JOB_SET_NODE_SELECTOR in pod.annotations:
+        return pod
+    key = pod.labels[marks.JOB_SET_KEY]
+    return replace(pod, spec=alone_in_domain(pod.spec, marks.JOB_SET_KEY, key, level, ANY_NAMESPACE))
 
 
 def _restarting(spec: batch.JobSpec) -> batch.JobSpec:
@@ -205,24 +218,35 @@ def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[WorkloadPo
     made = obj.spec.leader_worker_template
     leader = made.leader_template or made.worker_template
     waits = obj.spec.startup_policy == "LeaderReady"
+    level = obj.metadata.annotations.get(marks.LWS_EXCLUSIVE, "")
+    of_subgroup = obj.metadata.annotations.get(marks.LWS_SUBGROUP_EXCLUSIVE, "")
     for group in range(obj.spec.replicas):
+        first = f"{obj.name}-{group}"
+        key = key_of(obj.namespace, first)
         for index in range(made.size):
             template = leader if index == 0 else made.worker_template
+            spec = template.spec
             labels = {
                 **template.metadata.labels,
                 marks.LWS: obj.name,
                 marks.LWS_GROUP: str(group),
                 marks.LWS_WORKER: str(index),
+                marks.LWS_KEY: key,
             }
+            if level and index == 0:
+                spec = alone_in_domain(spec, marks.LWS_KEY, key, level, None)
             part = lws_subgroup(made, index)
             if part is not None:
-                labels[marks.LWS_SUBGROUP] = str(part)
+                labels |= {marks.LWS_SUBGROUP: str(part), marks.LWS_SUBGROUP_KEY: key_of(first, str(part))}
+                if of_subgroup:
+                    own = labels[marks.LWS_SUBGROUP_KEY]
+                    spec = alone_in_domain(spec, marks.LWS_SUBGROUP_KEY, own, of_subgroup, None)
             yield WorkloadPod(
-                name=f"{obj.name}-{group}" if index == 0 else f"{obj.name}-{group}-{index}",
+                name=f"{first}-{index}" if index else first,
                 namespace=obj.namespace,
                 role="worker" if index else "leader",
                 index=index,
-                spec=template.spec,
+                spec=spec,
                 labels=labels,
                 annotations={**template.metadata.annotations, marks.LWS_SIZE: str(made.size)},
                 group=group,

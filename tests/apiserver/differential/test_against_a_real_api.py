@@ -16,8 +16,8 @@ from differential_checks import Side, play, scenarios
 
 from scripts import api_tables
 from scripts.api import schemas
-from tonnage.apiserver import protobuf
 from tonnage.kube.transport import JSON
+from tonnage.objects.api import protobuf
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "look"))
 from generated_objects import (
@@ -163,20 +163,23 @@ WRITTEN = [case["written"] for case in recorded("defaulted.jsonl") if not resour
 def test_what_comes_in_protobuf_is_what_comes_in_json(real: Side, written: dict[str, Any]) -> None:
     resource = resource_of(written)
 
-    def tried(accept: str) -> bytes:
+    def tried(body: bytes, content_type: str, accept: str) -> bytes:
         path = resource.path(written["metadata"].get("namespace") or "")
-        body = json.dumps(written).encode()
         reply = real.client.transport.request(
-            "POST", path, query={"dryRun": "All"}, body=body, content_type=JSON, accept=accept
+            "POST", path, query={"dryRun": "All"}, body=body, content_type=content_type, accept=accept
         )
         assert reply.status == 201, reply.body
         return reply.body
 
-    found = [protobuf.decode(tried("application/vnd.kubernetes.protobuf")), json.loads(tried(JSON))]
-    for one in found:
+    as_json, encoded = json.dumps(written).encode(), protobuf.encode(written)
+    read = protobuf.decode(tried(as_json, JSON, protobuf.CONTENT_TYPE))
+    plain = json.loads(tried(as_json, JSON, JSON))
+    sent = json.loads(tried(encoded, protobuf.CONTENT_TYPE, JSON))
+    for one in (read, plain, sent):
         for key in ("uid", "creationTimestamp", "managedFields"):
             one["metadata"].pop(key, None)
-    assert found[0] == without_empty(found[1], found[0])
+    assert read == without_empty(plain, read)
+    assert without_empty(sent, read) == read
 
 
 MERGED = {

@@ -18,14 +18,16 @@ from embedded import config, pod
 
 import kube_programs
 import yaml_text
-from tonnage.apiserver import kubeconfig, protobuf
+from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
+from tonnage.apiserver.request import decode_protobuf
 from tonnage.apiserver.status import StatusError
 from tonnage.errors import InputError
 from tonnage.kube.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.kube.verbs import Client
+from tonnage.objects.api import protobuf
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +251,7 @@ def test_fields_of_a_later_release_are_skipped() -> None:
 def test_protobuf_that_is_cut_short_is_a_bad_request(cut: int) -> None:
     whole = envelope(b"v1", b"ConfigMap", field(1, field(1, b"name")) + field(2, field(1, b"k") + field(2, b"v")))
     with pytest.raises(StatusError) as refused:
-        protobuf.decode(whole[:-cut])
+        decode_protobuf(whole[:-cut])
     assert refused.value.code == 400
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from tonnage.objects.api.devices import EFFECTS, driver, each, fully_qualified, named, too_long
+from tonnage.objects.api.device_names import EFFECTS, driver, each, fully_qualified, named, too_long
 from tonnage.objects.api.errors import (
     FieldError,
     invalid_value,

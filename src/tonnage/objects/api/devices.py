@@ -1,4 +1,4 @@
-"""What kube-apiserver v1.36 refuses of ResourceSlices and DeviceTaintRules, and names of drivers, pools and attributes.
+"""What kube-apiserver v1.36 refuses of ResourceSlices and DeviceTaintRules.
 
 Source: kubernetes/kubernetes v1.36 pkg/apis/resource/validation/validation.go.
 """
@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from tonnage.objects.api.device_names import driver, each, named, pool, qualified, taint, too_long, too_many
 from tonnage.objects.api.errors import (
     FieldError,
     amount,
-    duplicate,
     forbidden,
     invalid_value,
     label_faults,
-    one_of,
     qualified_faults,
     required,
     said,
     subdomain_faults,
-    value_faults,
 )
 from tonnage.objects.api.placing import node_selector
 
@@ -31,18 +29,12 @@ JsonObject: TypeAlias = dict[str, Any]
 _MOST_DEVICES, _MOST_TIED_DEVICES = 128, 64
 _MOST_SETS, _MOST_COUNTERS, _MOST_CONSUMED = 8, 32, 2
 _MOST_NAMES, _MOST_VALUES, _MOST_TAINTS, _MOST_OPTIONS, _MOST_CONDITIONS = 32, 48, 16, 10, 4
-_LONGEST_DRIVER, _LONGEST_ID, _LONGEST_VALUE = 63, 32, 64
-EFFECTS = ("NoExecute", "NoSchedule", "None")
+_LONGEST_VALUE = 64
 _SEMVER = re.compile(
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
     r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
     re.ASCII,
-)
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_IDENTIFIER_WORDS = (
-    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
-    "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
 )
 _WHERE = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _APART = (
@@ -53,96 +45,6 @@ _TOGETHER = (
     "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
     "ResourceSlice spec"
 )
-
-
-def too_many(field: str, count: int, most: int) -> list[FieldError]:
-    """More items than a list or map may have."""
-    if count <= most:
-        return []
-    word = "item" if most == 1 else "items"
-    why = f"must have at most {most} {word}"
-    return [FieldError("FieldValueTooMany", f"Too many: {count}: {why}", field, count, why)]
-
-
-def too_long(field: str, text: str, most: int) -> list[FieldError]:
-    """A longer text than a field may have."""
-    why = f"may not be more than {most} bytes"
-    if len(text.encode()) <= most:
-        return []
-    return [FieldError("FieldValueTooLong", f"Too long: {why}", field, text, why)]
-
-
-def each(
-    field: str,
-    items: Any,
-    most: int,
-    rule: Callable[[str, Any], list[FieldError]],
-    key: Callable[[Any], Any] | None = None,
-) -> list[FieldError]:
-    """The items of a list, of which there are at most so many; ``key``: by what no two may be equal."""
-    listed: Sequence[Any] = items or ()
-    if len(listed) > most:
-        return too_many(field, len(listed), most)
-    errors = [error for at, item in enumerate(listed) for error in rule(f"{field}[{at}]", item)]
-    seen = set()
-    for at, item in enumerate(listed) if key is not None else ():
-        own = key(item) if key is not None else None
-        if own in seen:
-            errors.append(duplicate(f"{field}[{at}]", own))
-        seen.add(own)
-    return errors
-
-
-# ---- names ----
-
-
-def named(field: str, text: str, faults: Callable[[str], list[str]]) -> list[FieldError]:
-    """A name that has to be there and to be a label or subdomain."""
-    return said(field, text, faults(text)) if text else [required(field)]
-
-
-def driver(field: str, text: str) -> list[FieldError]:
-    """A driver's name."""
-    if not text:
-        return [required(field)]
-    return too_long(field, text, _LONGEST_DRIVER) + said(field, text, subdomain_faults(text))
-
-
-def pool(field: str, text: str) -> list[FieldError]:
-    """A pool's name: subdomains between slashes."""
-    if not text:
-        return [required(field)]
-    return [error for part in text.split("/") for error in said(field, part, subdomain_faults(part))]
-
-
-def qualified(field: str, text: str) -> list[FieldError]:
-    """The name of an attribute or a capacity: `domain/id` or `id`."""
-    domain, slash, own = text.rpartition("/")
-    errors: list[FieldError] = []
-    if slash:
-        errors += driver(field, domain) if domain else [invalid_value(field, "", "the domain must not be empty")]
-        if not own:
-            return [*errors, invalid_value(field, "", "the name must not be empty")]
-    errors += too_long(field, own, _LONGEST_ID)
-    return errors if _IDENTIFIER.fullmatch(own) else [*errors, invalid_value(field, own, _IDENTIFIER_WORDS)]
-
-
-def fully_qualified(field: str, text: str) -> list[FieldError]:
-    """The same, with its domain."""
-    errors = qualified(field, text)
-    if "/" not in text:
-        why = "a fully qualified name must be a domain and a name separated by a slash"
-        errors.append(invalid_value(field, text, why))
-    return errors
-
-
-def taint(field: str, given: Mapping[str, Any]) -> list[FieldError]:
-    """A taint of a device."""
-    errors = said(f"{field}.key", given.get("key", ""), qualified_faults(given.get("key", "")))
-    if given.get("value"):
-        errors += said(f"{field}.value", given["value"], value_faults(given["value"]))
-    effect = given.get("effect", "")
-    return [*errors, *(one_of(f"{field}.effect", effect, EFFECTS) if effect else [required(f"{field}.effect")])]
 
 
 # ---- taint rules ----

@@ -196,7 +196,7 @@ class Filler:
         class_id = self._tree.items[item].class_id
         mark = len(room.put)
         for left in range(wanted, 0, -1):
-            count = np.where(room.allowed(class_id), room.count(class_id), 0)
+            count = room.count_now(class_id, rows)
             held = int(count[rows].sum())
             if not held:
                 room.back(mark)

@@ -148,12 +148,18 @@ class FleetRoom:
     def count(self, class_id: int) -> Ints:
         """A bound: rules that more pods can only tighten are kept, those about pod affinity and skew are not looked
         at."""
+        return self._count(class_id, np.flatnonzero(self.allowed(class_id, lasting=True)))
+
+    def count_now(self, class_id: int, rows: Rows) -> Ints:
+        """By node row, how many more pods of the class these nodes hold at most, and other nodes none: the bound of
+        :meth:`count` where all rules allow one now."""
+        return self._count(class_id, rows[self.allowed(class_id)[rows]])
+
+    def _count(self, class_id: int, rows: Rows) -> Ints:
         fleet = self._fleet
-        allowed = self.allowed(class_id, lasting=True)
         requests = fleet.requests(fleet.classes.rows[class_id].shape)
         columns, amounts = [c for c, _ in requests], np.array([a for _, a in requests], np.int64)
-        held = np.zeros(len(allowed), np.int64)
-        rows = np.flatnonzero(allowed)
+        held = np.zeros(len(fleet.alive), np.int64)
         held[rows] = (fleet.free[rows[:, None], columns] // amounts).min(axis=1)
         return np.minimum(held, 1) if self.alone[class_id] else held
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ def code(cost: Cost) -> int:
     return (cost[0] << _EDITS) + (cost[1] << _RANKS) + cost[2]
 
 
-def rows_of(table: Ints) -> list[bytes]:
+def rows_of(table: NDArray[np.integer[Any]]) -> list[bytes]:
     """The rows of a table, to be compared."""
     whole, width = np.ascontiguousarray(table).tobytes(), table.shape[1] * table.itemsize
     return [whole[at : at + width] for at in range(0, len(whole), width)]
@@ -70,8 +71,11 @@ class Tables:
         """By the first node of a group of nodes, those where GPUs repartitioned may help, as far as that was asked."""
         self._in_the_way: dict[int, list[PodRow]] = {}
         self._short: dict[int, frozenset[int]] = {}
-        self._alike: dict[int, tuple[object, ...]] = {}
-        self._asked_of: dict[tuple[int, frozenset[int]], Requests] = {}
+        self._leaving: dict[bool, Ints] = {}
+        self._alike: dict[int, int] = {}
+        self._alike_numbers: dict[tuple[object, ...], int] = {}
+        self._asked_of: dict[frozenset[int], dict[int, int]] = {}
+        self._asked_numbers: dict[Requests, int] = {(): 0}
 
     @cached_property
     def edited(self) -> EditedPods:
@@ -117,54 +121,68 @@ class Tables:
         fleet, cards = self.fleet, self.fleet.cards
         found: list[object] = [()] * len(fleet.alive)
         count = (cards.holder[: len(found)] != NO_DEVICE).sum(axis=1).tolist()
+        numbers = rows_of(cards.cut[: len(found)])
         for row in self.rows.tolist():
             node = fleet.nodes[row]
             if node is not None and node.cuts:  # the cards have the numbers of the cuts, if all devices are there
                 whole = len(node.cuts) == count[row]
-                found[row] = cards.cut[row].tobytes() if whole else node.cuts
+                found[row] = numbers[row] if whole else node.cuts
         return found
 
     @cached_property
-    def room(self) -> list[bytes]:
-        """By node row, all that decides whether the node has what is asked for: equal where it is the same."""
+    def room(self) -> Ints:
+        """By node row, a number for all that decides whether the node has what is asked for: equal where it is the
+        same."""
         cards, nodes, columns = self.fleet.cards, len(self.fleet.alive), [column for column, _ in self.requests]
         held = np.where(cards.holder[:nodes] >= 0, 0, cards.holder[:nodes])
         devices = [cards.milli, cards.mib, cards.mask, cards.sharers, cards.cut] if self.by_devices else []
         per_node = [cards.memory[:nodes, None], cards.unit[:nodes, None]]
-        return rows_of(
+        numbers: dict[bytes, int] = {}
+        states = rows_of(
             np.hstack([self.fleet.free[:nodes, columns], held, *per_node, *(one[:nodes] for one in devices)])
         )
+        return np.array([numbers.setdefault(state, len(numbers)) for state in states], np.int64)
 
-    def alike(self, row: int) -> tuple[object, ...]:
-        """All that counts of the pods in the way on the node when some of them go: equal where it is the same."""
+    def alike(self, row: int) -> int:
+        """A number for all that counts of the pods in the way on the node when some of them go: equal where it is the
+        same."""
         known = self._alike.get(row)
         if known is None:
-            short = self.short(row)
-            asked = [(self._asked(pod.class_id, short), pod.devices, pod.pieces) for pod in self.in_the_way(row)]
-            known = self._alike[row] = tuple(sorted(asked))
+            asked, numbers = self._asked(self.short(row)), self._alike_numbers
+            held = [(asked[pod.class_id], pod.devices, pod.pieces) for pod in self._blocking(row)]
+            held.sort()
+            known = self._alike[row] = numbers.setdefault(tuple(held), len(numbers))
         return known
 
-    def _asked(self, class_id: int, among: frozenset[int]) -> Requests:
-        """What pods of the class ask of these resources, by column; worked out once a class."""
-        known = self._asked_of.get((class_id, among))
+    def _asked(self, among: frozenset[int]) -> dict[int, int]:
+        """By class of the pods that are bound, a number for what they ask of these resources: equal where that is
+        equal, and 0 for nothing."""
+        known = self._asked_of.get(among)
         if known is None:
-            fleet = self.fleet
-            asked = fleet.requests(fleet.classes.rows[class_id].shape)
-            known = self._asked_of[class_id, among] = tuple(one for one in asked if one[0] in among)
+            fleet, known, numbers = self.fleet, {}, self._asked_numbers
+            for class_id in fleet.bound:
+                requests = fleet.requests(fleet.classes.rows[class_id].shape)
+                asked = tuple([one for one in requests if one[0] in among])
+                known[class_id] = numbers.setdefault(asked, len(numbers))
+            self._asked_of[among] = known
         return known
 
     def in_the_way(self, row: int) -> list[PodRow]:
-        """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule."""
+        """The pods of the node that give room which is short, hold devices that are looked at, or fall under a rule;
+        those first that hold least of devices."""
+        return sorted(self._blocking(row), key=lambda pod: (holding.milli(pod), pod.key))
+
+    def _blocking(self, row: int) -> list[PodRow]:
+        """The same in no order."""
         known = self._in_the_way.get(row)
         if known is None:
-            short, found = self.short(row), []
-            for pod in map(self.fleet.pod, self.fleet.node(row).pods):
-                if pod.spec.daemon:
-                    continue  # its DaemonSet makes it again
-                if self.ruled or self._asked(pod.class_id, short) or pod.pieces or (self.by_devices and pod.devices):
-                    found.append(pod)
-            found.sort(key=lambda pod: (holding.milli(pod), pod.key))
-            known = self._in_the_way[row] = found
+            asked, ruled, by_devices = self._asked(self.short(row)), self.ruled, self.by_devices
+            known = self._in_the_way[row] = [
+                pod
+                for pod in map(self.fleet.pod, self.fleet.node(row).pods)
+                if not pod.spec.daemon  # its DaemonSet makes it again
+                and (ruled or pod.pieces or (by_devices and pod.devices) or asked[pod.class_id])
+            ]
         return known
 
     def short(self, row: int) -> frozenset[int]:
@@ -225,14 +243,16 @@ class Tables:
         """By node row, a bound on what it costs if some of its pods go: how many have to for each resource, those that
         hold most of it first, unless the pod asks for ``lower`` amounts; IMPOSSIBLE where nobody stands or all are not
         enough."""
-        fleet, (nodes, classes) = self.fleet, self._bound
-        cost = np.full(len(fleet.alive), IMPOSSIBLE, np.int64)
-        if not len(nodes) or (self.nowhere and not lower):
+        known = self._leaving.get(lower)
+        if known is None:
+            known = self._leaving[lower] = self._cost_of_leaving(lower=lower)
+        return known
+
+    def _cost_of_leaving(self, *, lower: bool) -> Ints:
+        cost = np.full(len(self.fleet.alive), IMPOSSIBLE, np.int64)
+        if not len(self._bound[0]) or (self.nowhere and not lower):
             return cost
-        pods = np.bincount(nodes, minlength=len(cost))
-        asked = [one for one in self.requests if one[0] not in self.nowhere]
-        needed = [self._fewest(column, need, nodes, classes, pods) for column, need in asked]
-        counts = np.sort(np.array(needed), axis=0)[::-1]
+        pods, counts = self._to_go
         for lowered in range(len(counts) + 1 if lower else 1):
             rest = counts[lowered] if lowered < len(counts) else np.zeros(len(cost), np.int64)
             go = np.maximum(rest, 1)
@@ -240,6 +260,15 @@ class Tables:
             cost = np.minimum(cost, np.where(go > pods, IMPOSSIBLE, one))
         found: Ints = np.minimum(cost + self._held + len(self.nowhere) * _DROP, IMPOSSIBLE)
         return found
+
+    @cached_property
+    def _to_go(self) -> tuple[Ints, Ints]:
+        """By node row, how many pods there are; and how many have to go for each resource, the most first."""
+        nodes, classes = self._bound
+        pods = np.bincount(nodes, minlength=len(self.fleet.alive))
+        asked = [one for one in self.requests if one[0] not in self.nowhere]
+        needed = [self._fewest(column, need, nodes, classes, pods) for column, need in asked]
+        return pods, np.sort(np.array(needed), axis=0)[::-1]
 
     @cached_property
     def _devices_less(self) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from typing import TypeAlias
 
@@ -125,7 +125,7 @@ class GangChangeSearch:
             if minimum > 1 and "minimum" in self.may:
                 yield partial(_lower, name, minimum), 1, minimum - 1
         if "places" in self.may:
-            yield from self._placing()
+            yield from self._more_places
 
     def _relaxing(self) -> Iterator[Family]:
         keys = self.standing.levels.keys if self.standing else ()
@@ -137,6 +137,10 @@ class GangChangeSearch:
                 wider = [*reversed(keys[:at]), ""]
                 edits = [RelaxLevel(name, kind, level, to, n) for n, to in enumerate(wider, 1)]
                 yield partial(_numbered, edits), 1, len(edits)
+
+    @cached_property
+    def _more_places(self) -> list[Family]:
+        return list(self._placing())
 
     def _placing(self) -> Iterator[Family]:
         """More places on hosts like each that differs in its domains, of which the fullest come first."""

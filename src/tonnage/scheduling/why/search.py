@@ -22,7 +22,7 @@ import numpy as np
 
 from tonnage.fleet.asks import Ask
 from tonnage.fleet.filters import Mask, reaches
-from tonnage.fleet.fits import gives
+from tonnage.fleet.fits import gives_on
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.state import PODS, Fleet
 from tonnage.scheduling.cache import Cache
@@ -157,8 +157,14 @@ class _Search:
             allowed = self._mask_of(dropped)[rows[hopeful]]
             hopeful = hopeful[allowed != (stage == LEAVE_FOR_RULES)]
         names = self.tables.view.nodes.tie[rows[hopeful]]
-        seen: set[tuple[object, ...]] = set()
-        for i in hopeful[np.lexsort((-names, bounds[hopeful]))].tolist():
+        hopeful = hopeful[np.lexsort((-names, bounds[hopeful]))]
+        # Of nodes between which it makes no difference, the first by name is the answer.
+        alike = number[hopeful] * len(self.fleet.alive) + self.tables.room[rows[hopeful]]
+        if stage == STAY and not spreads:
+            alike, first = np.unique(alike, return_index=True)
+            hopeful, alike = hopeful[np.sort(first)], alike[np.argsort(first)]
+        seen: set[object] = set()
+        for i, same_room in zip(hopeful.tolist(), alike.tolist(), strict=True):
             if bounds[i] >= self.limit:
                 return
             group, way = cases[number[i]]
@@ -167,21 +173,18 @@ class _Search:
             edits: tuple[Edit, ...] = (*own, *way, *dropped)
             if spreads and self._rules_allow(row, edits, dropped) == (stage == LEAVE_FOR_RULES):
                 continue
-            pods = self.tables.in_the_way(row) if stage != STAY else []
-            alike: tuple[object, ...] = int(number[i]), self.tables.room[row]
-            if stage != STAY and not self.ruled:
-                alike = (*alike, self.tables.alike(row))
-            if alike in seen:  # of nodes between which this makes no difference, the first by name is the answer
+            same: object = same_room if stage == STAY or self.ruled else (same_room, self.tables.alike(row))
+            if same in seen:
                 continue
             if stage == STAY or not self.ruled:
-                seen.add(alike)
+                seen.add(same)
             if stage == STAY:
                 self._offer(row, edits, ())
                 continue
             if self._left < self._step:
                 self.proved = False
                 return
-            self._leave(row, pods, edits, dropped, stage)
+            self._leave(row, self.tables.in_the_way(row), edits, dropped, stage)
 
     def _bounds(self, *, leaving: bool) -> tuple[Ints, Mask]:
         """By node row: a bound on what room costs, and whether the node is looked at."""
@@ -232,7 +235,7 @@ class _Search:
                 return None
             edits.append(Lower(name, need - have, have))
             ask = why_requests.asked_less(ask, name, have)
-        if not self.tables.by_devices or self._gives(row, ask):
+        if not self.tables.by_devices or gives_on(self.fleet, row, ask):
             return edits
         return self._devices_less(row, ask, edits) if "lower" in self.may else None
 
@@ -244,7 +247,7 @@ class _Search:
             low, high = 0, min([now, *(edit.to for edit in edits if edit.resource == name)])
             while high - low > 1:  # the devices give `low`, if it is not 0, and not `high`
                 middle = (low + high) // 2
-                if self._gives(row, why_requests.asked_less(ask, name, middle)):
+                if gives_on(self.fleet, row, why_requests.asked_less(ask, name, middle)):
                     low = middle
                 else:
                     high = middle
@@ -253,9 +256,6 @@ class _Search:
                 if best is None or cost_of(found) < best[0]:
                     best = cost_of(found), found
         return best[1] if best else None
-
-    def _gives(self, row: int, ask: Ask) -> bool:
-        return bool(gives(self.fleet, np.array([row]), ask)[0])
 
     def _leave(self, row: int, pods: Sequence[PodRow], edits: tuple[Edit, ...], dropped: Rules, stage: int) -> None:
         """The fewest pods that can go from the node, with asking for less beside it."""
