@@ -47,6 +47,9 @@ MISFIT = 3.0
 JUMP_LEAST = 2
 """Counts on each side of a change."""
 
+JUMP_CLEAR = 4.0
+"""Standard errors that a change must have: it is the largest of many that could have been."""
+
 JUMP_SHARE = 0.05
 """Of the residuals: by how much a change must leave less than a line to be believed instead."""
 
@@ -168,12 +171,14 @@ def _change(counts: Sequence[tuple[int, float]], width: int) -> int:
     by_line = sum((count - mean - slope * (i - middle)) ** 2 for i, count in enumerate(numbers))
     total, before = sum(numbers), 0.0
     squares = sum(count * count for count in numbers)
+    noise = _scatter(numbers) * max(mean, 1.0)
     best, since = by_line / (1 + JUMP_SHARE), 0
     for k in range(1, n - JUMP_LEAST + 1):
         before += numbers[k - 1]
         after = total - before
         left = squares - before * before / k - after * after / (n - k)
-        if k >= JUMP_LEAST and left < best and after / (n - k) > before / k:
+        clear = JUMP_CLEAR * sqrt(noise * (1 / k + 1 / (n - k)))
+        if k >= JUMP_LEAST and left < best and after / (n - k) - before / k > clear:
             best, since = left, n - k
     return since
 
