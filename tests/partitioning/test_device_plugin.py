@@ -124,6 +124,7 @@ def test_what_the_device_plugin_refuses_is_refused_with_line_and_field(
         ("sharing: {timeSlicing: {}}\n", "sharing.timeSlicing.resources: the field is missing"),
         ("sharing: {timeSlicing: {resources: []}}\n", "sharing.timeSlicing.resources: no resource"),
         ("sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n", "MPS on nvidia.com/mig-1g.10gb"),
+        ("sharing: {mps: {resources: [{name: gpu, replicas: 49}]}}\n", "replicas: 49 (MPS takes at most 48 clients"),
         ("flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n", "dp.yaml:1:flags.migStrategy: mixed, and sharing.mps"),
         ("resources: {gpus: [{pattern: '*'}]}\n", "resources.gpus[0].name: the field is missing"),
         ("7\n", "7 is not a mapping"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tonnage.decisions import Bind
@@ -9,7 +11,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
 from tonnage.objects.base import KubeObject
 from tonnage.scheduling import place
-from tonnage.units import GIB
+from tonnage.units import GIB, NS_PER_S
 from tonnage.workloads.membership import gangs_of, member_of, stamped
 from workload_manifests import job_set, leader_worker_set, objects, part
 
@@ -31,12 +33,14 @@ def cluster(racks: int, nodes: int = 2, cpu: int = 64) -> Fleet:
     return fleet
 
 
-def stand(fleet: Fleet, *texts: str) -> dict[str, str]:
-    """Where the pods of these objects go: pod → rack."""
+def stand(fleet: Fleet, *texts: str, only: str = "", now_ns: int = 0) -> dict[str, str]:
+    """Where the pods of these objects go: pod → rack. ``only``: those with names that match this are there."""
     given: list[KubeObject] = list(objects(*texts))
     gangs = gangs_of(given)
     for obj in given:
         for pod in stamped(obj, given):
+            if not re.search(only, pod.name) or (pod.namespace, pod.name) in fleet.pod_by_key:
+                continue
             member = member_of(gangs, pod.namespace, pod.labels, pod.annotations, pod.spec)
             fleet.add_pod(
                 PodSpec(
@@ -50,7 +54,7 @@ def stand(fleet: Fleet, *texts: str) -> dict[str, str]:
                     subgroup=member.subgroup,
                 )
             )
-    decided = place.decide(Snapshot(0, fleet, gangs=gangs))
+    decided = place.decide(Snapshot(now_ns, fleet, gangs=gangs))
     for one in decided:
         if isinstance(one, Bind):
             fleet.bind(fleet.pod_by_key[one.pod.namespace, one.pod.name], fleet.node_by_name[one.node.name])
@@ -146,3 +150,46 @@ def test_subgroups_with_exclusive_topology_have_a_host_each() -> None:
     second = {hosts[name] for name in ("lws-0-3", "lws-0-4")}
     assert len(first) == len(second) == 1
     assert first != second
+
+
+LEADERS_FIRST = [
+    (job_set(meta=JOB_SET, parts=(part("worker", 2, 3),)), "-0$", ["js-worker-0-0", "js-worker-1-0"], 6),
+    (leader_worker_set(meta=LWS), r"lws-\d$", ["lws-0", "lws-1"], 10),
+]
+
+
+@pytest.mark.parametrize(("text", "leaders", "first", "pods"), LEADERS_FIRST, ids=["JobSet", "LeaderWorkerSet"])
+def test_leaders_whose_followers_are_created_once_they_are_bound_are_not_kept_waiting_for_them(
+    text: str, leaders: str, first: list[str], pods: int
+) -> None:
+    fleet = cluster(3)
+    assert stand(fleet, text, only=leaders, now_ns=NS_PER_S) == {}
+    found = stand(fleet, text, only=leaders, now_ns=10 * NS_PER_S)
+    assert sorted(found) == first
+    assert len(set(found.values())) == 2
+    rest = stand(fleet, text, now_ns=20 * NS_PER_S)
+    assert len(rest) == pods - 2
+    for leader in first:
+        group = leader if leader.startswith("lws") else leader.removesuffix("-0")
+        assert racks_of(rest, f"{group}-") == {found[leader]}
+
+
+def test_one_leader_after_the_other_is_bound_while_followers_of_the_first_wait() -> None:
+    fleet = cluster(3)
+    text = job_set(meta=JOB_SET, parts=(part("worker", 2, 3),))
+    assert sorted(stand(fleet, text, only="-0-0$", now_ns=10 * NS_PER_S)) == ["js-worker-0-0"]
+    found = stand(fleet, text, only="-(0-.|1-0)$", now_ns=20 * NS_PER_S)
+    assert sorted(found) == ["js-worker-0-1", "js-worker-0-2", "js-worker-1-0"]
+    assert sorted(stand(fleet, text, now_ns=30 * NS_PER_S)) == ["js-worker-1-1", "js-worker-1-2"]
+
+
+def test_followers_are_waited_for_once_their_leader_is_bound() -> None:
+    fleet = cluster(3)
+    text = job_set(meta=JOB_SET, parts=(part("worker", 1, 3),))
+    assert sorted(stand(fleet, text, only="-0$", now_ns=10 * NS_PER_S)) == ["js-worker-0-0"]
+    assert stand(fleet, text, only="-1$", now_ns=20 * NS_PER_S) == {}
+
+
+def test_a_gang_that_nobody_leads_waits_for_all_its_pods() -> None:
+    fleet = cluster(3)
+    assert stand(fleet, job_set(parts=(part("worker", 1, 3),)), only="-0$", now_ns=10 * NS_PER_S) == {}

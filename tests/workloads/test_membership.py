@@ -265,7 +265,7 @@ def test_the_subgroups_of_a_leader_worker_set_have_places_of_their_own() -> None
     ]
     rack = TopologyRule(required=RACK)
     assert (found.rule, found.subgroups) == (
-        TopologyRule(required=ZONE),
+        TopologyRule(required=ZONE, led=True),
         (SubGroup("subgroup-0", 3, rack), SubGroup("subgroup-1", 2, rack)),
     )
     seen = members(leader_worker_set("    subGroupPolicy: {subGroupSize: 2}\n", meta))
@@ -300,7 +300,7 @@ def test_replicated_jobs_that_start_one_after_another_are_gangs_of_their_own() -
 
 def test_each_job_of_a_job_set_with_exclusive_topology_stands_in_one_domain() -> None:
     text = job_set(meta=f", annotations: {{alpha.jobset.sigs.k8s.io/exclusive-topology: {RACK}}}")
-    rack = TopologyRule(required=RACK)
+    rack = TopologyRule(required=RACK, led=True)
     assert gang(text).subgroups == (
         SubGroup("leader", 1),
         SubGroup("leader-replica-0", 1, rack, "leader"),

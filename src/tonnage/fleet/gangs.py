@@ -14,7 +14,8 @@ class TopologyRule:
     ``required``: all in one domain of this level. ``preferred``: in one domain of the lowest level, from this one
     upward, that holds them. ``unconstrained``: anywhere, counted by the topology all the same. ``slice_size`` pods at a
     time stand in one domain of level ``slice_required``. ``topology``: the object that orders the levels; empty: the
-    order that the nodes' well-known labels have.
+    order that the nodes' well-known labels have. ``led``: who creates the pods may wait with all but the first until
+    that is bound.
     """
 
     required: str = ""
@@ -23,6 +24,7 @@ class TopologyRule:
     slice_size: int = 0
     slice_required: str = ""
     topology: str = ""
+    led: bool = False
 
 
 ANYWHERE = TopologyRule()

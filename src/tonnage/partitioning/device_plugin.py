@@ -20,6 +20,7 @@ from tonnage.facts.labels import MIG_PREFIX, NVIDIA
 from tonnage.objects import duration
 from tonnage.objects.api.errors import SUBDOMAIN
 from tonnage.objects.decode import show
+from tonnage.partitioning import mps
 from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
 
 WHO = "the device plugin"
@@ -268,6 +269,8 @@ def _wrong_sharing(
                 yield f"{here}.name", f"{one.resource} appears {counts[one.resource]} times", "keep one of them"
             if key == "mps" and one.resource.startswith(MIG_PREFIX):
                 yield f"{here}.name", f"MPS on {one.resource}", "MPS is refused on MIG devices: use timeSlicing"
+            if key == "mps" and one.replicas > mps.MOST_CLIENTS:
+                yield f"{here}.replicas", f"{one.replicas}", f"MPS takes at most {mps.MOST_CLIENTS} clients on any GPU"
     if sharing.mps is not None and set_here.get("migStrategy") == "mixed":
         yield "flags.migStrategy", "mixed, and sharing.mps", "the device plugin refuses MPS with MIG strategy mixed"
 

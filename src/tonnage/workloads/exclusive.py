@@ -2,8 +2,8 @@
 
 The webhooks write this into the pods: all of one Job (group, subgroup) get a label with its key; its leader gets pod
 affinity to pods of that key and anti-affinity to pods of any other. The others are sent after their leader; here the
-gang's rule keeps them in one domain. Sources: kubernetes-sigs/jobset pkg/webhooks/pod_mutating_webhook.go,
-kubernetes-sigs/lws pkg/webhooks/pod_webhook.go.
+gang's rule keeps them in one domain, whether they come with it or after it. Sources: kubernetes-sigs/jobset
+pkg/webhooks/pod_mutating_webhook.go, kubernetes-sigs/lws pkg/webhooks/pod_webhook.go.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def _job_set_parts(obj: batch.JobSet, part: batch.ReplicatedJob) -> tuple[GangPa
     exclusive = template.metadata.annotations.get(marks.JOB_SET_EXCLUSIVE)
     exclusive = exclusive or obj.metadata.annotations.get(marks.JOB_SET_EXCLUSIVE, "")
     if rule == ANYWHERE and exclusive:
-        rule = TopologyRule(required=exclusive)
+        rule = TopologyRule(required=exclusive, led=marks.JOB_SET_NODE_SELECTOR not in obj.metadata.annotations)
     if rule == ANYWHERE:
         return (all_of_them,)
     jobs = (GangPart(f"{part.name}-replica-{n}", of_job, rule, part.name) for n in range(part.replicas))
@@ -182,7 +182,7 @@ def _leader_worker_set(obj: leaderworker.LeaderWorkerSet) -> Iterator[Implied]:
     own = kai_rule(obj.metadata.annotations)
     exclusive = obj.metadata.annotations.get(marks.LWS_EXCLUSIVE, "")
     if own == ANYWHERE and exclusive:
-        own = TopologyRule(required=exclusive)
+        own = TopologyRule(required=exclusive, led=True)
     waits = obj.spec.startup_policy == "LeaderReady"
     first = 1 if waits else 0
     if made.sub_group_policy is not None:

@@ -15,6 +15,11 @@ from tonnage.fleet.gangs import Gang, TopologyRule
 from tonnage.fleet.rows import PodRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.levels import Levels
+from tonnage.units import NS_PER_S
+
+LEADER_ALONE_NS = 5 * NS_PER_S
+"""The pods of a group that is led are waited for so long after the newest of them: most controllers create all at once.
+Assumption: several times what a controller takes between two pods."""
 
 
 @dataclass(slots=True)
@@ -74,6 +79,9 @@ class Tree:
             for group in self.path(self._group_of(subgroup)):
                 self.groups[group].done += count
         self._add_pods([(row, fleet.pod(row)) for row in pods], alike)
+        newest = max((fleet.pod(row).spec.created_ns for row in pods), default=snapshot.now_ns)
+        self._alone = snapshot.now_ns - newest >= LEADER_ALONE_NS
+        self._lead()
         self._members = [group.members for group in self.groups]
         self._needs = self.needs([group.minimum for group in self.groups])
 
@@ -104,6 +112,18 @@ class Tree:
                 self.groups[item.group].items.append(len(self.items))
                 self.items.append(item)
             item.pods.append(row)
+
+    def _lead(self) -> None:
+        """Pods that are created once their leader is bound are not waited for before that."""
+        for number, group in enumerate(self.groups):
+            if not (self._alone and group.rule.led) or group.members:
+                continue  # a leader that is bound has the others created
+            absent = max(0, group.minimum - self.available(number))
+            for above in self.path(number):
+                self.groups[above].minimum = max(0, self.groups[above].minimum - absent)
+            for below, part in enumerate(self.groups):
+                if below != number and number in self.path(below):
+                    part.minimum = min(part.minimum, self.available(below))
 
     def _group_of(self, subgroup: str) -> int:
         return self._number.get(subgroup, 0)
@@ -142,6 +162,7 @@ class Tree:
         for number, group in enumerate(self.groups):
             rule, minimum = rules[group.name] if number else (gang.rule, gang.min_member)
             other.groups.append(replace(group, rule=rule, minimum=minimum))
+        other._lead()
         other._needs = other.needs([group.minimum for group in other.groups])
         return other
 
