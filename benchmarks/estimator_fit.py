@@ -29,7 +29,7 @@ from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
 from tonnage.inference.estimate.constants import FRAMEWORKS, REGIMES, Band, Constants, constants
 from tonnage.inference.estimate.measured import Measured
-from tonnage.inference.estimate.serve import Served, serve
+from tonnage.inference.estimate.serve import ServedLoad, serve
 
 BAND_PRIORS = {
     "tpot": {"base": (-0.3, 0.3), "rack": (-0.3, 0.9), "overloaded": (-1.2, 0.3), "unlike": (-0.1, 0.1)},
@@ -261,7 +261,7 @@ def distances_of(given: list[Row], behind: Measured) -> np.ndarray:
     return np.array([known[row.replica] for row in given])
 
 
-def amounts_of(cases: Columns, times: Served) -> np.ndarray:
+def amounts_of(cases: Columns, times: ServedLoad) -> np.ndarray:
     """The regimes of each case, shape (cases, regimes)."""
     parts = [np.broadcast_to(part, times.tpot_s.shape) for part in regimes(cases.figures, times)]
     return np.stack(parts, axis=1).astype(float)
@@ -272,7 +272,7 @@ def cases_of(given: list[Row]) -> Columns:
     return columns([(row.replica, row.load) for row in given])
 
 
-def served(c: Constants, cases: Columns) -> Served:
+def served(c: Constants, cases: Columns) -> ServedLoad:
     """The times of the cases."""
     return serve(c, *cases)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from side_by_side import TOGETHER, group
+from side_by_side import REAL_NODES, TOGETHER, group
 
 from e2e import __main__ as command
 from e2e.__main__ import PATHS
@@ -30,9 +30,14 @@ def test_files_that_start_real_nodes_are_never_side_by_side() -> None:
     """Kubelets set what the whole machine has once."""
     words = ("RealNodes(", "real_nodes:", "real_nodes)")
     files = (ROOT / "tests" / "e2e").glob("test_*.py")
-    assert {one.name for one in files if any(word in one.read_text() for word in words)} == set(TOGETHER["real nodes"])
-    assert {group(name) for name in TOGETHER["real nodes"]} == {"real nodes"}
-    assert group("test_soak.py") == "test_soak.py"
+    assert {one.name for one in files if any(word in one.read_text() for word in words)} == set(TOGETHER[REAL_NODES])
+
+
+def test_files_of_one_group_are_there_and_the_others_are_groups_of_their_own() -> None:
+    names = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    for what, files in TOGETHER.items():
+        assert set(files) <= names and {group(one) for one in files} == {what}
+    assert group("test_filters.py") == "test_filters.py"
 
 
 @pytest.mark.parametrize(

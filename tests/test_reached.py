@@ -10,7 +10,7 @@ import pytest
 
 from docs_outputs import REPOSITORY
 from reached import Reached, read
-from test_docs_python import STATED
+from test_docs_python import FORMER, STATED
 from tonnage.cli import COMMANDS
 
 ENTRIES = (
@@ -57,6 +57,7 @@ KEPT = {
 @pytest.fixture(scope="module")
 def reached() -> Reached:
     documented = [(module, name.partition(".")[0]) for module, name, _ in STATED]
+    documented += [(former.rpartition(".")[0], former.rpartition(".")[2]) for former, _ in FORMER]
     commands = [(module, name) for module, name, _ in COMMANDS.values()]
     return Reached(read(REPOSITORY / "src"), [*ENTRIES, *commands, *documented])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
@@ -19,6 +21,12 @@ def ns(seconds: float) -> int:
 def seconds(nanoseconds: int) -> float:
     """Nanoseconds to seconds."""
     return nanoseconds / NS_PER_S
+
+
+def from_rfc3339(timestamp: str) -> int:
+    """Nanoseconds since the Unix epoch of an RFC 3339 time. Raises ValueError."""
+    moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    return int(moment.timestamp()) * NS_PER_S + moment.microsecond * 1000
 
 
 def micro_usd(dollars: float) -> int:

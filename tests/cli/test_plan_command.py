@@ -343,3 +343,48 @@ def test_static_nodepools_have_their_nodes_whether_pods_wait_or_not(
     assert [len(one["nodes"]) for one in printed["plans"]] == [2, 2]
     assert [one["usd_per_hour"] for one in printed["plans"]] == [pytest.approx(9.2032)] * 2
     assert [len(one["pods"]) for one in printed["plans"][1]["existing"]] == [4, 4]
+
+
+def test_why_karpenter_leaves_a_node_is_told_as_its_event_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    big, running = four_on_one()
+    file = str(written(tmp_path / "a.yaml", pool("g5.xlarge", "g5.48xlarge"), big, *running))
+    printed = json.loads(tonnage(capfd, "plan", file, "--consolidate", "-o", "json").out)
+    said = {"why": "Can't replace with a cheaper node", "nodes": ["big"]}
+    assert printed["consolidation"]["unconsolidatable"] == [said]
+    told = " ".join(tonnage(capfd, "plan", file, "--consolidate").out.split())
+    assert "karpenter leaves 1 node: big: Unconsolidatable: Can't replace with a cheaper node" in told
+
+
+def test_nodes_are_planned_in_the_reservations_that_the_node_class_selects(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nodeclass = {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "mine"},
+        "spec": {
+            "role": "r",
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": [{"id": "subnet-1"}],
+            "securityGroupSelectorTerms": [{"id": "sg-1"}],
+            "capacityReservationSelectorTerms": [{"id": "cr-0a1"}, {"tags": {"team": "llm"}}],
+        },
+    }
+    reserved = pool("p5.48xlarge")
+    reserved["spec"]["template"]["spec"]["requirements"][1]["values"] = ["on-demand", "reserved"]
+    eight = deployment(2, **{"nvidia.com/gpu": "8"})
+    file = str(written(tmp_path / "a.yaml", reserved, nodeclass, eight))
+    prices = tmp_path / "prices.csv"
+    header = "instance_type,usd_per_hour,capacity_type,zone,reservation,count,ends"
+    prices.write_text(f"{header}\np5.48xlarge,,reserved,us-east-1b,cr-0a1,2,\n")
+    done = tonnage(capfd, "plan", file, "--prices", str(prices), "-o", "json")
+    for one in json.loads(done.out)["plans"]:
+        assert [(node["capacity_type"], node["zone"]) for node in one["nodes"]] == [("reserved", "us-east-1b")] * 2
+        assert one["usd_per_hour"] == pytest.approx(2 * 55.04 / 10_000)
+    said = [one for one in json.loads(done.out)["findings"] if one["rule"] == "nodeclass-reservation-unknown"]
+    assert [one["where"]["field"] for one in said] == ["spec.capacityReservationSelectorTerms[1]"]
+    without = json.loads(tonnage(capfd, "plan", file, "-o", "json").out)
+    assert {node["capacity_type"] for node in without["plans"][0]["nodes"]} == {"on-demand"}
+    assert sum(one["rule"] == "nodeclass-reservation-unknown" for one in without["findings"]) == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sampling
-from side_by_side import group
+from side_by_side import RUNNING_TIME, group
 
 from e2e import prerequisites, record
 from e2e.build import Built, built
@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("dist", "no") == "loadgroup":
         for item in items:
             item.add_marker(pytest.mark.xdist_group(group(item.path.name)))
+        items.sort(key=lambda item: group(item.path.name) != RUNNING_TIME)  # the longest group begins
 
 
 class Recorder:

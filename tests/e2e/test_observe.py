@@ -14,11 +14,13 @@ from e2e_karpenter import IN_POOL, MACHINE, node_pool
 
 from e2e.control_plane import UNTOUCHED, ControlPlane
 from e2e.processes import until
+from tonnage.facts import prices
 from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.http import open_cluster
 from tonnage.live.group_kinds import ONCE_INSTALLED
 
 PODS = "/api/v1/namespaces/default/pods"
+CHEAPER = "g6e.xlarge"
 USER = "tonnage-scheduler"
 """In observe mode all controllers have the same rights."""
 ADDRESSES_REPAIRER = "ipallocator-repair-controller"
@@ -94,3 +96,33 @@ def test_once_prints_what_it_would_do_now_and_ends_with_0(plane: ControlPlane, f
         assert kinds == {"Bind", "Launch", "Wait"}  # the idle node has only just been seen
     else:
         assert "bind Pod default/fits to kept  [Refused: observe mode writes nothing]" in done.stdout
+
+
+def test_it_prices_what_it_would_save_by_reading_alone(start_plane: Any) -> None:
+    """One pod of one GPU on a node of four, where a node of one GPU would do."""
+    plane = start_plane(controllers=(), scheduler=False, admission_off=UNTOUCHED, audit=True, users={USER: []})
+    client = open_cluster(str(plane.kubeconfig()))
+    define_missing_kinds(client)
+    client.transport.close()
+    grant(plane, "scheduler", "observe")
+    api = plane.api()
+    labels = {**IN_POOL, "karpenter.sh/initialized": "true", "karpenter.sh/capacity-type": "on-demand"}
+    labels |= {"node.kubernetes.io/instance-type": MACHINE, "topology.kubernetes.io/zone": "us-east-1a"}
+    api.create("/api/v1/nodes", node("wide", {"cpu": "48", "memory": "256Gi", "pods": "50", GPU: "4"}, labels))
+    pool = node_pool(consolidate_after="1s", types=(MACHINE, CHEAPER))
+    pool["spec"]["disruption"]["consolidationPolicy"] = "WhenEmptyOrUnderutilized"
+    api.create("/apis/karpenter.sh/v1/nodepools", pool)
+    api.create(PODS, {"metadata": {"name": "alone"}, "spec": pod_spec(gpus=1, nodeName="wide")})
+    process = controller(plane, mode="observe", user=USER)
+    process.start()
+    until("a node to replace", lambda: process.decided("Disrupt", "Refused"), 60)
+    (disrupt,) = process.decided("Disrupt", "Refused")
+    assert process.end() == 0
+    book = prices.load()
+    saved = (book.on_demand(MACHINE) or 0) - (book.on_demand(CHEAPER) or 0)
+    assert saved > 8_000_000
+    said = dict(disrupt["decision"]["reason"]["evidence"])
+    assert (said["launched"], said["saves_usd_per_hour"]) == (CHEAPER, pytest.approx(saved / 1e6))
+    seen = [event for event in plane.audit() if event["user"]["username"] == USER]
+    assert {event["verb"] for event in seen} == {"get", "list", "watch"}
+    assert not api.get("/api/v1/nodes/wide")["spec"].get("taints")

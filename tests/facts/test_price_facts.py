@@ -224,7 +224,7 @@ def test_an_empty_yaml_price_file_changes_nothing(tmp_path: Path) -> None:
         ("g5.xlarge,1e-9,,,", "2:usd_per_hour", "'1e-9' is not a price"),
         ("g5.xlarge,,,,", "2:usd_per_hour", "no price"),
         ("g5.xlarge,1,use1-az1,,", "2:zone", "'use1-az1' is not an availability zone"),
-        ("g5.xlarge,1,,preemptible,", "2:capacity_type", "it is on-demand (the default), spot or owned"),
+        ("g5.xlarge,1,,preemptible,", "2:capacity_type", "it is on-demand (the default), spot, owned or reserved"),
         ("g5.xlarge,1,,,yesterday", "2:as_of", "write it as YYYY-MM-DD"),
         ("g5.xlarge,1,,,,extra", "2", "more than 5 cells"),
     ],
@@ -284,3 +284,38 @@ def test_the_last_own_price_of_a_type_wins(
     book = prices.load(_write(path, CSV + body))
     expected = {name: prices.load().on_demand(name) for name in ("g5.xlarge", "p5.4xlarge")} | dict(rows)
     assert {name: book.on_demand(name) for name in expected} == expected
+
+
+def test_a_reservation_is_counted_in_one_zone_and_has_no_price(tmp_path: Path) -> None:
+    text = """instance_type,usd_per_hour,capacity_type,zone,reservation,count,ends
+p5.48xlarge,,reserved,us-east-1a,cr-0a1,4,
+p5.48xlarge,,reserved,us-east-1b,cr-0b2,2,2026-12-01T11:30:00Z
+"""
+    book = prices.load(_write(tmp_path / "mine.csv", text))
+    assert [(one.id, one.instance_type, one.zone, one.count, one.ends_ns) for one in book.reservations] == [
+        ("cr-0a1", "p5.48xlarge", "us-east-1a", 4, None),
+        ("cr-0b2", "p5.48xlarge", "us-east-1b", 2, 1_796_124_600 * 10**9),
+    ]
+    assert book.by_type == prices.load().by_type
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "message"),
+    [
+        ("p5.48xlarge,,reserved,,cr-1,4,", "zone", "a reservation without a zone"),
+        ("p5.48xlarge,3,reserved,us-east-1a,cr-1,4,", "usd_per_hour", "a reservation has no price here"),
+        ("p5.48xlarge,,reserved,us-east-1a,mine,4,", "reservation", "'mine' is not the id of one"),
+        ("p5.48xlarge,,reserved,us-east-1a,cr-1,0,", "count", "'0' is not a number of instances"),
+        ("p5.48xlarge,,reserved,us-east-1a,cr-1,4,soon", "ends", "'soon' is not a time"),
+        ("p5.48xlarge,3,on-demand,us-east-1a,cr-1,,", "reservation", "reservation is of reservations"),
+    ],
+)
+def test_a_row_of_a_reservation_that_cannot_be_used_is_pointed_at(
+    tmp_path: Path, row: str, field: str, message: str
+) -> None:
+    header = "instance_type,usd_per_hour,capacity_type,zone,reservation,count,ends"
+    with pytest.raises(InputError) as refused:
+        prices.load(_write(tmp_path / "mine.csv", f"{header}\n{row}\n"))
+    (problem,) = refused.value.problems
+    assert problem.where is not None and (problem.where.line, problem.where.field) == (2, field)
+    assert problem.message.startswith(message)

@@ -108,10 +108,15 @@ def test_the_device_plugin_follows_the_label_where_the_clusterpolicy_names_confi
 @pytest.mark.parametrize("part", sorted(facts.parts()))
 def test_a_part_has_its_own_capabilities_folders_and_permissions_and_no_others(part: str) -> None:
     one = facts.parts()[part]
-    label = {"labels": "gpu-feature-discovery", "device-plugin": "device-plugin", "metrics": "dcgm-exporter"}
+    label = {
+        "labels": "gpu-feature-discovery",
+        "device-plugin": "device-plugin",
+        "dra": "device-plugin",
+        "metrics": "dcgm-exporter",
+    }
     keep = {facts.operands()[name].label for key, name in label.items() if key == part}
     off = {operand.label: "false" for operand in facts.operands().values() if operand.label not in keep}
-    made = manifests(node_sets(None, {"n": off}), namespace="n", image="i")
+    made = manifests(node_sets(None, {"n": off}), namespace="n", image="i", dra=part == "dra")
     if part == "health":
         assert made == [], "it runs beside another part"
         return
@@ -131,7 +136,9 @@ def test_a_part_has_its_own_capabilities_folders_and_permissions_and_no_others(p
 def test_permissions_of_each_part_are_these() -> None:
     found = {name: {(r, v) for r, verbs in one.rbac for v in verbs} for name, one in facts.parts().items()}
     health = {("nodes", "get"), ("nodes", "patch"), ("nodes/status", "patch"), ("pods/eviction", "create")}
-    assert found == {"labels": set(), "device-plugin": set(), "metrics": set(), "health": health}
+    slices = {("resource.k8s.io/resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")}
+    dra = {("nodes", "get"), ("resource.k8s.io/resourceclaims", "get"), *slices}
+    assert found == {"labels": set(), "device-plugin": set(), "dra": dra, "metrics": set(), "health": health}
     assert {name: one.capabilities for name, one in facts.parts().items() if one.capabilities} == {
         "metrics": ("SYS_ADMIN",)
     }

@@ -10,7 +10,7 @@ import msgspec
 from planning_cases import HOSTNAME, RESERVATION, STORAGE, ZONES, Case, Json, _Draw, _known_types, karpenters, ours
 
 from tonnage.facts.labels import EC2_NODE_CLASS
-from tonnage.kube.clock import parse, rfc3339
+from tonnage.kube.clock import rfc3339
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.candidates import MovablePod, RunningNode
@@ -18,7 +18,7 @@ from tonnage.provisioning.consolidation import Gates, Round
 from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.drift import HASH, HASH_VERSION, drift
 from tonnage.provisioning.pods import PendingPod
-from tonnage.units import NS_PER_S
+from tonnage.units import NS_PER_S, from_rfc3339
 
 NOW_NS = 1_793_534_400 * NS_PER_S
 """The moment of every case: 2026-11-01 12:00:00 UTC, a Sunday."""
@@ -290,9 +290,9 @@ def round_of(case: DisruptionCase, *, later: bool = False) -> Round:
     for machine, node in zip(plan.nodes, given.nodes, strict=True):
         claim, there = machine["claim"], machine["node"]
         pool = pools[node.node_pool]
-        since = parse(claim["status"]["conditions"][0]["lastTransitionTime"])
+        since = from_rfc3339(claim["status"]["conditions"][0]["lastTransitionTime"])
         event = claim["status"].get("lastPodEventTime")
-        created = parse(claim["metadata"]["creationTimestamp"])
+        created = from_rfc3339(claim["metadata"]["creationTimestamp"])
         kind = drift(
             pool, claim["metadata"]["labels"], claim["metadata"]["annotations"], given.catalogue, now - created
         )
@@ -301,7 +301,7 @@ def round_of(case: DisruptionCase, *, later: bool = False) -> Round:
             node_pool=node.node_pool,
             price_micro_usd_per_hour=0,
             initialized_ns=since if machine["initialized"] else None,
-            last_pod_event_ns=parse(event) if event else None,
+            last_pod_event_ns=from_rfc3339(event) if event else None,
             ready=machine["ready"] == "True",
             deleted=machine["deleting"],
             nominated=machine["name"] in case.nominated,
@@ -312,7 +312,7 @@ def round_of(case: DisruptionCase, *, later: bool = False) -> Round:
                 state=state,
                 node=node,
                 pods=tuple(on.get(machine["name"], ())),
-                drifted_ns=parse(case.drifted[machine["name"]]) if kind else None,
+                drifted_ns=from_rfc3339(case.drifted[machine["name"]]) if kind else None,
                 grace="terminationGracePeriod" in claim["spec"],
             )
         )
@@ -332,7 +332,7 @@ def conditions(case: DisruptionCase, found: Round) -> dict[str, list[str]]:
         pool: karpenter.NodePool = pools[one.state.node_pool]
         quiet = consolidate_after_ns(pool) is not None and not is_held(pool, one.state, NOW_NS)
         kinds = ["Consolidatable"] if quiet and one.state.initialized_ns is not None else []
-        age = NOW_NS - parse(claim["creationTimestamp"])
+        age = NOW_NS - from_rfc3339(claim["creationTimestamp"])
         if kind := drift(pool, claim["labels"], claim["annotations"], found.catalogue, age):
             kinds.append(f"Drifted: {kind}")
         said[claim["name"]] = sorted(kinds)
@@ -365,7 +365,7 @@ def _movable(pod: Json, budgets: list[Json]) -> MovablePod:
         pod=PendingPod(ref, PodShape.of(spec), second * NS_PER_S, meta["labels"]),
         priority=spec.priority or 0,
         do_not_disrupt=meta.get("annotations", {}).get(DO_NOT_DISRUPT, ""),
-        started_ns=parse(pod["status"]["startTime"]),
+        started_ns=from_rfc3339(pod["status"]["startTime"]),
         budgets=tuple(one["metadata"]["name"] for one in own),
         blocked=any(one["status"]["disruptionsAllowed"] == 0 for one in own),
         never=any(

@@ -9,12 +9,12 @@ import pytest
 
 import yaml_text
 from tonnage.objects import load
-from tonnage.scaling.adapters import CUSTOM, EXTERNAL, Served, served
+from tonnage.scaling.adapters import CUSTOM, EXTERNAL, AdapterMetrics, served
 
 RULE = {"seriesQuery": 'vllm:num_requests_waiting{namespace!=""}', "name": {"as": "waiting"}}
 
 
-def of(tmp_path: Path, *objects: dict[str, Any]) -> Served:
+def of(tmp_path: Path, *objects: dict[str, Any]) -> AdapterMetrics:
     (tmp_path / "x.yaml").write_text(yaml_text.dump_all(objects))
     return served(load.read([tmp_path / "x.yaml"]).objects)
 
@@ -65,4 +65,4 @@ def test_a_metric_is_served_by_an_adapter_whose_rules_name_it(
 
 
 def test_nobody_serves_anything_where_there_is_no_adapter(tmp_path: Path) -> None:
-    assert of(tmp_path, config_map(other="x")) == Served()
+    assert of(tmp_path, config_map(other="x")) == AdapterMetrics()

@@ -10,7 +10,7 @@ import pytest
 from disruption_stage import ASKED, TYPES, Stage, pool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sim_builders import pods_on, workload
+from sim_builders import events, pods_on, workload
 
 from deep_seeds import FULL
 from tonnage.facts import instances
@@ -233,3 +233,11 @@ counted: list[int] = []
 
 def test_the_random_clusters_had_pods_to_move() -> None:
     assert sum(counted) > 5
+
+
+def test_why_a_node_stays_is_told_once_as_karpenters_event() -> None:
+    stage = Stage(pool())
+    stage.run("a", 1, "only", "m5.large")
+    stage.begin().until(200)
+    assert events(stage.cluster, "Unconsolidatable") == ["Can't replace with a cheaper node"]
+    assert stage.done("Disrupt") == []

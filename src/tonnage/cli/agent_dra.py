@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import terminal
-from tonnage.cli.agent_machine import PATH, check_name, control_of, driver_files, machine, machine_options
+from tonnage.cli.agent_machine import LOOK_S, PATH, check_name, control_of, driver_files, machine, machine_options
 from tonnage.cli.cluster import live
 from tonnage.cli.options import Finite
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tonnage.node.devices import Devices
     from tonnage.node.dra_driver import DraDriver
     from tonnage.node.health_watch import HealthWatch
-
-_LOOK_S = 0.25
 
 
 @click.command()
@@ -129,7 +127,7 @@ def _follow(
     try:
         while True:
             before = driver.offer
-            cards = running.look(time.time_ns(), _LOOK_S)
+            cards = running.look(time.time_ns(), LOOK_S)
             running.serve(server, before)
             if not server.registered:
                 continue  # a pod that came now would find no driver, and wait for the kubelet to look again

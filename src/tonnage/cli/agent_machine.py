@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
+LOOK_S = 0.25
+"""How long a part of the agent waits for news of the cards before it looks at what else it serves."""
 
 
 def machine_options(command: F) -> F:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import terminal
-from tonnage.cli.agent_machine import PATH, driver_files, machine, machine_options
+from tonnage.cli.agent_machine import LOOK_S, PATH, driver_files, machine, machine_options
 from tonnage.cli.cluster import live
 from tonnage.cli.options import Finite
 from tonnage.errors import InputError
@@ -19,8 +19,6 @@ from tonnage.errors import InputError
 if TYPE_CHECKING:
     from tonnage.cli.agent_config import PluginConfig
     from tonnage.partitioning.device_plugin import Config
-
-_LOOK_S = 0.25
 
 
 @click.command(name="device-plugin")
@@ -86,7 +84,7 @@ def device_plugin_(
             say(watch.problem)
         try:
             while True:
-                plugin.look(time.time_ns(), _LOOK_S)
+                plugin.look(time.time_ns(), LOOK_S)
                 if not of.changed():
                     continue
                 try:
@@ -109,7 +107,7 @@ def _first(of: PluginConfig, say: Callable[[str], None]) -> Config:
         if of.problem != said:
             say(f"{of.problem}; waiting for the label that chooses the configuration")
             said = of.problem
-        time.sleep(_LOOK_S)
+        time.sleep(LOOK_S)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def plan(
     Node groups of an eksctl ClusterConfig are planned with too; with --like cluster-autoscaler they alone, by the flags
     of the cluster-autoscaler Deployment among the FILES.
 
-    Exit code 0 when all pods have a place, 1 when some have none, 2 when the input cannot be read.
+    Exit code 0 when all pods fit, 1 when some stay unschedulable, 2 when the input cannot be read.
     """
     from tonnage.cli import plan_input, plan_report
     from tonnage.provisioning import karpenter as planner
@@ -76,7 +77,7 @@ def plan(
 
     if policy and like:
         raise click.UsageError("--policy and --like exclude each other: without both, the plans stand side by side")
-    given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices)
+    given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices, time.time_ns())
     arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
     optimal = None if like else planning.plan(*arguments, gangs=given.gangs, minima=given.minima)
     karpenter: Plan | None = None
@@ -87,7 +88,12 @@ def plan(
     elif not policy:
         karpenter = optimal.karpenter if optimal else planner.plan(*arguments)
     replanned = _replanned(given, move_price) if consolidate else None
-    report = plan_report.report(given, karpenter, optimal, replanned, like or "karpenter")
+    left = {}
+    if consolidate and not policy:
+        from tonnage.cli.plan_occupied import unconsolidatable
+
+        left = unconsolidatable(given.going, given.pods, given.pools.node_pools, given.catalogue, given.settings)
+    report = plan_report.report(given, karpenter, optimal, replanned, like or "karpenter", left)
     if output == "table":
         from tonnage.cli import plan_tables
 

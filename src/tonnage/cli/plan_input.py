@@ -34,6 +34,7 @@ from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
+from tonnage.provisioning.reserving import left
 from tonnage.scheduling.beyond import beyond, gated
 from tonnage.simulation import assumed, groups, scenario
 from tonnage.simulation.configure import configure, sorted_findings
@@ -64,8 +65,9 @@ class PlanInput:
     static: Plan
 
 
-def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -> PlanInput:
-    """Read manifests or a dump of a cluster. Raises InputError for anything that cannot be read."""
+def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, now_ns: int = 0) -> PlanInput:
+    """Read manifests or a dump of a cluster. ``now_ns``: since the Unix epoch. Raises InputError for anything that
+    cannot be read."""
     if scenario.is_scenario(paths):
         hint = "give the folder of its manifests, or run it with tonnage simulate"
         raise InputError.at("is a scenario: pods come and go in it", file=str(paths[0]), hint=hint)
@@ -96,7 +98,8 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None) -
     gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
     minima = gang_minima(snapshot, gangs)
     going = plan_occupied.read(snapshot, nodes, pools.node_pools, catalogue)
-    settings = pools.plan_settings()
+    reserved = left(catalogue.book.reservations, (one.labels for one in nodes), now_ns)
+    settings = msgspec.structs.replace(pools.plan_settings(), reservations=reserved)
     settings = msgspec.structs.replace(
         settings, bound=bound_pods(snapshot.fleet), namespaces=namespaces(snapshot.fleet)
     )

@@ -12,22 +12,28 @@ from tonnage.decisions import Ref
 from tonnage.facts import instances
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import karpenter
-from tonnage.provisioning import budgets, consolidation, labels
+from tonnage.provisioning import budgets, consolidation, labels, staying
 from tonnage.provisioning.candidates import RunningNode, blocker
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.disruption import consolidate_after_ns
 from tonnage.provisioning.optimal.supply import Occupied
-from tonnage.provisioning.pods import ExistingNode
+from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.pods import ExistingNode, PendingPod
+
+NEVER_NS = -(10**19)
+"""Long before anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
     """``occupied``: nodes that may be terminated; ``kept``: those that may not, and why; ``at_once``: by NodePool, how
-    many its budgets allow at a time, where they say."""
+    many its budgets allow at a time, where they say; ``running``: all nodes, at ``now_ns``."""
 
     occupied: tuple[Occupied, ...]
     kept: tuple[tuple[Ref, str], ...]
     at_once: dict[str, int]
+    running: tuple[RunningNode, ...] = ()
+    now_ns: int = 0
 
 
 def read(
@@ -58,7 +64,25 @@ def read(
         name, most = each.node.node_pool, allowed[each.node.node_pool, _reason(each.pods)][1]
         if most:
             at_once[name] = min(most, at_once.get(name, most))
-    return Going(tuple(occupied), tuple(sorted(kept)), at_once)
+    return Going(tuple(occupied), tuple(sorted(kept)), at_once, tuple(one for one, _ in running), snapshot.now_ns)
+
+
+def unconsolidatable(
+    going: Going,
+    pending: Sequence[PendingPod],
+    node_pools: Sequence[karpenter.NodePool],
+    catalogue: Catalogue,
+    settings: PlanSettings,
+) -> dict[Ref, str]:
+    """Of the nodes that may be terminated those that Karpenter's single-node consolidation lets be once
+    consolidateAfter is over, and why."""
+    quiet = [
+        msgspec.structs.replace(one, state=msgspec.structs.replace(one.state, last_pod_event_ns=NEVER_NS))
+        for one in going.running
+    ]
+    round_ = consolidation.Round(quiet, pending, node_pools, catalogue, going.now_ns, settings)
+    may_go = {one.node.ref for one in going.occupied}
+    return {ref: why for ref, why in staying.unconsolidatable(round_).items() if ref in may_go}
 
 
 def _kept(

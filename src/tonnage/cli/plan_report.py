@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -89,7 +89,8 @@ class Consolidation(msgspec.Struct, frozen=True):
     """``returned``: nodes that go back once their pods, ``moves`` of them, have moved, and ``plan`` for these and those
     that wait. ``before`` and ``after`` are of the nodes that might go back and of new ones, ``bound`` with the price of
     the moves. ``kept``: nodes that may not go back; ``at_once``: by NodePool, how many nodes its disruption budgets
-    let go at a time."""
+    let go at a time. ``unconsolidatable``: nodes that may and that Karpenter would leave, by the message of its event
+    Unconsolidatable."""
 
     returned: tuple[str, ...]
     moves: int
@@ -99,6 +100,7 @@ class Consolidation(msgspec.Struct, frozen=True):
     plan: PolicyPlan
     kept: tuple[KeptNodes, ...]
     at_once: dict[str, int]
+    unconsolidatable: tuple[KeptNodes, ...]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -129,8 +131,10 @@ def report(
     optimal: OptimalPlan | None,
     replanned: Replan | None = None,
     like: str = "karpenter",
+    unconsolidatable: Mapping[Ref, str] = {},
 ) -> PlanReport:
-    """Of the plans that were made. ``like``: whose ``karpenter`` is."""
+    """Of the plans that were made. ``like``: whose ``karpenter`` is; ``unconsolidatable``: nodes that Karpenter would
+    leave, and why."""
     plans = []
     if karpenter is not None:
         plans.append(_policy(like, karpenter, None, given))
@@ -146,7 +150,7 @@ def report(
         tuple(plans),
         tuple(map(_saving, changes)),
         () if karpenter is None or optimal is None else tuple(_left_out(karpenter, optimal.plan, given.gangs)),
-        None if replanned is None else _consolidation(replanned, given.going),
+        None if replanned is None else _consolidation(replanned, given.going, unconsolidatable),
         given.findings,
     )
 
@@ -198,14 +202,27 @@ def _placed(plan: Plan) -> set[Ref]:
     return {ref for claim in plan.claims for ref in claim.pods} | {one.pod for one in plan.nominations}
 
 
-def _consolidation(of: Replan, going: Going) -> Consolidation:
+def _consolidation(of: Replan, going: Going, unconsolidatable: Mapping[Ref, str]) -> Consolidation:
     returned = tuple(sorted(ref.name for ref in of.returned))
     plan = _policy(OPTIMAL, of.plan, None)
-    alike: dict[str, list[str]] = {}
-    for ref, why in (*going.kept, *of.fixed.items()):
-        alike.setdefault(why, []).append(ref.name)
-    kept = tuple(KeptNodes(why, tuple(sorted(names))) for why, names in sorted(alike.items()))
-    return Consolidation(returned, of.moves, usd(of.before), usd(of.after), usd(of.bound), plan, kept, going.at_once)
+    return Consolidation(
+        returned,
+        of.moves,
+        usd(of.before),
+        usd(of.after),
+        usd(of.bound),
+        plan,
+        _alike((*going.kept, *of.fixed.items())),
+        going.at_once,
+        _alike(unconsolidatable.items()),
+    )
+
+
+def _alike(told: Iterable[tuple[Ref, str]]) -> tuple[KeptNodes, ...]:
+    by_why: dict[str, list[str]] = {}
+    for ref, why in told:
+        by_why.setdefault(why, []).append(ref.name)
+    return tuple(KeptNodes(why, tuple(sorted(names))) for why, names in sorted(by_why.items()))
 
 
 def _unplaceable(plan: Plan, stuck: Sequence[tuple[Ref, str]]) -> list[Unplaceable]:

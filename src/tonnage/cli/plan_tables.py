@@ -103,6 +103,9 @@ def _kept(found: Consolidation) -> None:
         _line(f"stays: {_count(len(one.nodes), 'node')}: {_listed(one.nodes)}: {one.why}", "    ", "  ")
     if len(found.kept) > _REASONS:
         _line(f"{len(found.kept) - _REASONS} more reasons (-o json has them)", "    ", "  ")
+    for one in found.unconsolidatable[:_REASONS]:
+        count = _count(len(one.nodes), "node")
+        _line(f"karpenter leaves {count}: {_listed(one.nodes)}: Unconsolidatable: {one.why}", "    ", "  ")
 
 
 def _price(plan: PolicyPlan) -> str:

@@ -89,6 +89,7 @@ class Disruption:
     _round_ns: int = 0
     _drifted: dict[str, int] = field(default_factory=dict)
     _idle: Idle | None = None
+    _told: dict[str, str] = field(default_factory=dict)
 
     def decide(self, world: World) -> Sequence[Decision]:
         """Disrupt and Launch to begin a command, Evict and Return to end it, Keep to give it up."""
@@ -113,7 +114,7 @@ class Disruption:
                 return [*decisions, *begun]
         if snapshot.now_ns >= self._round_ns and not self._is_idle(snapshot):
             self._round_ns = snapshot.now_ns + DISRUPTION_NS
-            decisions += self._found(snapshot)
+            decisions += self._found(world, snapshot)
         return decisions
 
     def learn(self, taken: Taken) -> None:
@@ -215,9 +216,13 @@ class Disruption:
 
     # ---- rounds ----
 
-    def _found(self, snapshot: Snapshot) -> Sequence[Decision]:
+    def _found(self, world: World, snapshot: Snapshot) -> Sequence[Decision]:
         round_ = self._round(snapshot)
         command = self._empty(round_) or self._next(round_)
+        for node, why in round_.stays.items():
+            if self._told.get(node.name) != why:
+                self._told[node.name] = why
+                world.note(node, "Unconsolidatable", why, warning=False)
         if command is None:
             self._idle = (snapshot.revision, snapshot.unavailable, self._until(snapshot, round_))
             return ()
@@ -399,7 +404,7 @@ def node_loops(
     """Launching nodes and terminating them. ``pools``: those that there are now; ``epoch_ns``, ``gates`` and
     ``expires``: as for Disruption; ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`; ``more``: what
     else launches nodes, and must not use a name twice."""
-    provisioner = Provisioner(catalogue, pools, policy=policy)
+    provisioner = Provisioner(catalogue, pools, policy=policy, epoch_ns=epoch_ns)
     if policy == CLUSTER_AUTOSCALER:
         back = ScaleDown(pools, provisioner, epoch_ns).loop()
     else:

@@ -28,6 +28,7 @@ from tonnage.provisioning.devices import Devices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.provisioning.plans import Plan, PlanSettings
+from tonnage.provisioning.reserving import left
 from tonnage.scheduling.filters import Filters
 from tonnage.units import NS_PER_S
 
@@ -76,6 +77,7 @@ class Provisioner:
 
     What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
     names from being used twice. ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`.
+    ``epoch_ns`` is added to the world's times to make them Unix times: capacity blocks end at one.
     """
 
     catalogue: Catalogue
@@ -84,6 +86,7 @@ class Provisioner:
     launched: int = 0
     _filters: Filters | None = None
     policy: str = KARPENTER
+    epoch_ns: int = 0
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
@@ -103,7 +106,14 @@ class Provisioner:
         parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*existing_nodes(fleet, self.catalogue, parts=parts), *in_flight]
-        settings = msgspec.structs.replace(settings, bound=bound_pods(fleet), namespaces=namespaces(fleet))
+        settings = msgspec.structs.replace(
+            settings,
+            bound=bound_pods(fleet),
+            namespaces=namespaces(fleet),
+            reservations=left(
+                self.catalogue.book.reservations, (one.labels for one in nodes), self.epoch_ns + snapshot.now_ns
+            ),
+        )
         plan = self._plan(snapshot, waiting, nodes, pools, settings)
         self.nominated |= {n.node.name for n in plan.nominations}
         return (*plan.launches, *plan.waits)

@@ -154,7 +154,7 @@ class Past:
         """One after the other."""
         return [self.apply(decision) for decision in decisions]
 
-    def note(self, about: Ref, reason: str, message: str) -> None:
+    def note(self, about: Ref, reason: str, message: str, *, warning: bool = True) -> None:
         """Nobody reads it."""
 
     def woken(self) -> frozenset[str]:

@@ -60,7 +60,7 @@ class Onlooker:
     def apply_all(self, decisions: Sequence[Decision]) -> list[Outcome]:
         return [self.apply(decision) for decision in decisions]
 
-    def note(self, about: Ref, reason: str, message: str) -> None:
+    def note(self, about: Ref, reason: str, message: str, *, warning: bool = True) -> None:
         return None
 
     def woken(self) -> frozenset[str]:

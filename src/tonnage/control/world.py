@@ -35,8 +35,8 @@ class World(Protocol):
         Raises InputError when the query cannot be answered: an error of Prometheus, or no connection."""
         ...
 
-    def note(self, about: Ref, reason: str, message: str) -> None:
-        """Write a warning event about an object. It changes nothing."""
+    def note(self, about: Ref, reason: str, message: str, *, warning: bool = True) -> None:
+        """Write an event about an object, of type Warning or Normal. It changes nothing."""
         ...
 
     def woken(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Why a request got no devices: which selector threw out which, and what hindered the others."""
+"""Why a request got no devices: which selector excluded which, and what kept the others from it."""
 
 from __future__ import annotations
 

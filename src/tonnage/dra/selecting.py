@@ -1,4 +1,4 @@
-"""Selectors of classes and requests, put to devices: what matches, and which selector threw out the others."""
+"""Selectors of classes and requests, put to devices: what matches, and which selector excluded the others."""
 
 from __future__ import annotations
 

@@ -22,7 +22,11 @@ OWNED = "owned"
 """Capacity that one has bought: it has a price, and nobody can launch more of it."""
 
 
-CAPACITY_TYPES = (ON_DEMAND, SPOT, OWNED)
+RESERVED = "reserved"
+"""Capacity of a reservation: so many machines, which are paid for whether they run or not."""
+
+
+CAPACITY_TYPES = (ON_DEMAND, SPOT, OWNED, RESERVED)
 
 
 class Offering(Struct, frozen=True, order=True):
@@ -36,12 +40,26 @@ class Offering(Struct, frozen=True, order=True):
     source: str
 
 
+class Reservation(Struct, frozen=True, order=True):
+    """A capacity reservation of EC2: ``count`` instances of one type in one zone. ``ends_ns``: when a capacity block
+    ends, nanoseconds since the Unix epoch; None: it is an on-demand capacity reservation."""
+
+    id: str
+    instance_type: str
+    zone: str
+    count: int
+    ends_ns: int | None
+    source: str
+
+
 class PriceBook(Struct, frozen=True):
-    """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list."""
+    """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list. ``reservations`` have no
+    price: they are paid for in any case."""
 
     as_of: str
     region: str
     by_type: Mapping[str, tuple[Offering, ...]]
+    reservations: tuple[Reservation, ...] = ()
 
     def offerings(self, instance_type: str) -> tuple[Offering, ...]:
         """The type's offerings, sorted by zone and capacity type; none if it has no known price.
@@ -91,9 +109,12 @@ def default_zones(region: str = DEFAULT_REGION) -> tuple[str, ...]:
     return tuple(sorted(zone for zone in every if instances.region_of(zone) == region))
 
 
-def book(as_of: str, region: str, offerings: Iterable[tuple[str, Offering]]) -> PriceBook:
+def book(
+    as_of: str, region: str, offerings: Iterable[tuple[str, Offering]], reservations: Iterable[Reservation] = ()
+) -> PriceBook:
     """A price book of (instance type, offering) pairs."""
     by_type: dict[str, list[Offering]] = {}
     for name, offer in offerings:
         by_type.setdefault(name, []).append(offer)
-    return PriceBook(as_of, region, {name: tuple(sorted(found)) for name, found in sorted(by_type.items())})
+    sold = {name: tuple(sorted(found)) for name, found in sorted(by_type.items())}
+    return PriceBook(as_of, region, sold, tuple(sorted(reservations)))

@@ -2,7 +2,10 @@
 
 A CSV file has a header with the columns ``instance_type``, ``usd_per_hour`` and, if wanted, ``zone``,
 ``capacity_type`` and ``as_of``. A YAML file is a list of mappings with the same keys. ``capacity_type`` is
-on-demand unless said. Without a zone, the price holds in each zone where that capacity type is offered, or in
+on-demand unless said. A row of the capacity type reserved is a capacity reservation of EC2: its id in ``reservation``,
+how many instances in ``count``, and in ``ends`` when a capacity block ends; it has a zone and no price.
+
+Without a zone, the price holds in each zone where that capacity type is offered, or in
 the default zones if nowhere yet. Later rows win over earlier ones.
 """
 
@@ -17,12 +20,15 @@ from pathlib import Path
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import instances, names, price_book
-from tonnage.units import micro_usd
+from tonnage.units import from_rfc3339, micro_usd
 
 _REQUIRED = ("instance_type", "usd_per_hour")
-_COLUMNS = (*_REQUIRED, "zone", "capacity_type", "as_of")
+_OF_RESERVATIONS = ("reservation", "count", "ends")
+_COLUMNS = (*_REQUIRED, "zone", "capacity_type", "as_of", *_OF_RESERVATIONS)
 _ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+[a-z]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_RESERVATION = re.compile(r"cr-[0-9a-z]+")
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +62,18 @@ def apply(bundled: price_book.PriceBook, path: Path) -> price_book.PriceBook:
     """
     problems: list[Problem] = []
     try:
-        found = [override for row in _rows(path, problems) if (override := _checked(row, problems)) is not None]
+        rows = list(_rows(path, problems))
+        found = [one for row in rows if not _is_reserved(row) and (one := _checked(row, problems)) is not None]
+        reserved = [held for row in rows if _is_reserved(row) and (held := _reservation(row, problems)) is not None]
     except csv.Error as error:
         raise InputError.at(f"not CSV: {error}", file=str(path), hint="check its quotes") from error
     if problems:
         raise InputError(*problems)
-    region = _region(found, bundled.region, path)
+    region = _region([*(one.zone for one in found), *(one.zone for one in reserved)], bundled.region, path)
     if region != bundled.region:
         mine = [(o.name, _offering(o, o.zone)) for o in found]
-        return price_book.book(max(o.as_of for o in found) or bundled.as_of, region, mine)
+        as_of = max((o.as_of for o in found), default="") or bundled.as_of
+        return price_book.book(as_of, region, mine, reserved)
     offers = {
         (name, offer.zone, offer.capacity_type): offer
         for name, offerings in bundled.by_type.items()
@@ -73,12 +82,13 @@ def apply(bundled: price_book.PriceBook, path: Path) -> price_book.PriceBook:
     for override in found:
         for zone in _zones(override, offers, bundled.region):
             offers[override.name, zone, override.capacity_type] = _offering(override, zone)
-    return price_book.book(bundled.as_of, bundled.region, [(name, offer) for (name, _, _), offer in offers.items()])
+    pairs = [(name, offer) for (name, _, _), offer in offers.items()]
+    return price_book.book(bundled.as_of, bundled.region, pairs, (*bundled.reservations, *reserved))
 
 
-def _region(found: list[_Override], bundled: str, path: Path) -> str:
+def _region(zones: list[str], bundled: str, path: Path) -> str:
     """The region that the rows are of: the bundled one, or one other if every row names a zone there."""
-    regions = {instances.region_of(o.zone) if o.zone else bundled for o in found}
+    regions = {instances.region_of(zone) if zone else bundled for zone in zones}
     if len(regions) > 1:
         names = ", ".join(sorted(regions))
         hint = f"a file holds the prices of one region; a row without a zone is of {bundled}"
@@ -106,26 +116,65 @@ def _zones(
     return offered or price_book.default_zones(region)
 
 
-def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
+def _is_reserved(row: _Row) -> bool:
+    return row.cells.get("capacity_type", "") == price_book.RESERVED
+
+
+def _reservation(row: _Row, problems: list[Problem]) -> price_book.Reservation | None:
     before = len(problems)
+    name, zone = _machine(row, problems)
+    if not zone:
+        problems.append(Problem(row.where("zone"), "a reservation without a zone", "it is of one, like us-east-1a"))
+    if row.cells.get("usd_per_hour", ""):
+        message = "a reservation has no price here: it is paid for whether it is used or not"
+        problems.append(Problem(row.where("usd_per_hour"), message, "leave it empty"))
+    own, count, ends = (row.cells.get(column, "") for column in _OF_RESERVATIONS)
+    if not _RESERVATION.fullmatch(own):
+        problems.append(Problem(row.where("reservation"), f"{own!r} is not the id of one", "ids are like cr-0123abc"))
+    if not _COUNT.fullmatch(count):
+        problems.append(Problem(row.where("count"), f"{count!r} is not a number of instances", "a number above 0"))
+    ends_ns = None
+    if ends:
+        try:
+            ends_ns = from_rfc3339(ends)
+        except ValueError:
+            hint = "write it as 2026-12-01T11:30:00Z"
+            problems.append(Problem(row.where("ends"), f"{ends!r} is not a time", hint))
+    if len(problems) > before:
+        return None
+    return price_book.Reservation(own, name, zone, int(count), ends_ns, f"{row.file}:{row.line}")
+
+
+def _machine(row: _Row, problems: list[Problem]) -> tuple[str, str]:
+    """The instance type and the zone of a row, checked; the zone may be missing."""
     name = row.cells.get("instance_type", "")
     if not name:
         problems.append(Problem(row.where("instance_type"), "no instance type", "name one, like g6e.12xlarge"))
     elif not instances.known(name):
         problems.extend(instances.unknown(name, row.where("instance_type")).problems)
-    price = _price(row, problems)
     zone = row.cells.get("zone", "")
     if zone and not _ZONE.fullmatch(zone):
         problems.append(
             Problem(row.where("zone"), f"{zone!r} is not an availability zone", "zones are like us-east-1a")
         )
+    return name, zone
+
+
+def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
+    before = len(problems)
+    name, zone = _machine(row, problems)
+    price = _price(row, problems)
+    for column in _OF_RESERVATIONS:
+        if row.cells.get(column, ""):
+            message = f"{column} is of reservations: the capacity type is not reserved"
+            problems.append(Problem(row.where(column), message, "set capacity_type: reserved, or leave it empty"))
     kind = row.cells.get("capacity_type", "") or price_book.ON_DEMAND
     if kind not in price_book.CAPACITY_TYPES:
         problems.append(
             Problem(
                 row.where("capacity_type"),
                 f"unknown capacity type {kind!r}",
-                "it is on-demand (the default), spot or owned",
+                "it is on-demand (the default), spot, owned or reserved",
             )
         )
     as_of = row.cells.get("as_of", "")

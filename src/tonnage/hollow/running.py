@@ -16,7 +16,7 @@ from tonnage.errors import InputError
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.machines import Machines
 from tonnage.hollow.operators import Operators
-from tonnage.kube.clock import parse, rfc3339
+from tonnage.kube.clock import rfc3339
 from tonnage.kube.informer import Informers
 from tonnage.kube.resources import LEASES, NODE_CLAIMS, NODE_LEASES, NODES, PODS, Resource
 from tonnage.kube.transport import ApiError, ClientError
@@ -25,7 +25,7 @@ from tonnage.live.watching import See, T, watch
 from tonnage.machines.events import Event
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import KubeObject
-from tonnage.units import NS_PER_MS, NS_PER_S
+from tonnage.units import NS_PER_MS, NS_PER_S, from_rfc3339
 
 LONGEST_WAIT_S = 0.2
 RETRY_S = 2.0
@@ -61,7 +61,7 @@ class RunningClock:
     def of(self, timestamp: str | None) -> int:
         """What a timestamp says. At another speed an API server's own stamps are of another time: what was just
         observed has then just happened."""
-        return parse(timestamp) if timestamp and self.speed == 1.0 else self.now_ns()
+        return from_rfc3339(timestamp) if timestamp and self.speed == 1.0 else self.now_ns()
 
 
 class ToldClock:

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-from tonnage.units import NS_PER_S
+from tonnage.units import NS_PER_S, from_rfc3339
 
 
 class Clock(Protocol):
@@ -28,13 +28,7 @@ class WallClock:
         return time.time_ns()
 
     def of(self, timestamp: str | None) -> int:
-        return parse(timestamp) if timestamp else self.now_ns()
-
-
-def parse(timestamp: str) -> int:
-    """Nanoseconds since the Unix epoch of an RFC 3339 time. Raises ValueError."""
-    moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    return int(moment.timestamp()) * NS_PER_S + moment.microsecond * 1000
+        return from_rfc3339(timestamp) if timestamp else self.now_ns()
 
 
 def rfc3339(at_ns: int) -> str:

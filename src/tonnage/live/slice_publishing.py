@@ -55,7 +55,7 @@ class SlicePublisher:
                     self._remove(there)
         generations = {one.spec.pool.generation for one in wanted if not isinstance(one, DeleteSlice)}
         count = sum(len(card.devices) for card in cards)
-        which = f"generation {max(generations)}" if generations else "what was left over is removed"
+        which = f"generation {max(generations)}" if generations else "what remained is removed"
         return [f"{count} devices published: {which}, {len(wanted)} slices written"]
 
     def _body(self, spec: ResourceSliceSpec, owner: OwnerReference) -> JsonObject:

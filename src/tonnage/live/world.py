@@ -173,9 +173,9 @@ class ClusterWorld:
         """A PromQL instant query. Raises InputError without an answer."""
         return self._measure(query, at_ns)
 
-    def note(self, about: Ref, reason: str, message: str) -> None:
-        """A warning event."""
-        self._recorder.event(about, "Warning", reason, message)
+    def note(self, about: Ref, reason: str, message: str, *, warning: bool = True) -> None:
+        """An event of the cluster."""
+        self._recorder.event(about, "Warning" if warning else "Normal", reason, message)
 
     def woken(self) -> frozenset[str]:
         """What has changed since the last call, and what is to be tried again."""

@@ -74,9 +74,9 @@ class SimulatedCluster(Site):
         """One after the other."""
         return [self.apply(decision) for decision in decisions]
 
-    def note(self, about: Ref, reason: str, message: str) -> None:
-        """A warning among the cluster events."""
-        self.events.add(self.now_ns, str(about), "Warning", reason, message)
+    def note(self, about: Ref, reason: str, message: str, *, warning: bool = True) -> None:
+        """One of the cluster events."""
+        self.events.add(self.now_ns, str(about), "Warning" if warning else "Normal", reason, message)
 
     def woken(self) -> frozenset[str]:
         """What has changed since the last call."""

@@ -18,7 +18,7 @@ TIDY_S = 30
 """How often claims that are gone are looked for."""
 
 
-class Served(Protocol):
+class DraSockets(Protocol):
     """The sockets."""
 
     def ensure(self) -> None: ...
@@ -55,7 +55,7 @@ class DraNode:
         self._driver.offer = found
         return found.cards
 
-    def serve(self, server: Served, before: Offer) -> None:
+    def serve(self, server: DraSockets, before: Offer) -> None:
         """Have the sockets there, and tell the kubelet where some device's health is other than ``before``."""
         server.ensure()
         if before.healthy != self._driver.offer.healthy:

@@ -95,7 +95,7 @@ def device_config(parameters: Any, field: str = "parameters") -> DeviceConfig:
     version, kind = given.get("apiVersion"), given.get("kind")
     if version != API_VERSION or kind not in _KINDS:
         hint = f"expected {API_VERSION} with one of the kinds {', '.join(_KINDS)}"
-        raise InputError.at(f"{version!r} {kind!r} is no configuration of this driver", field=field, hint=hint)
+        raise InputError.at(f"{version!r} {kind!r} is not a configuration of this driver", field=field, hint=hint)
     try:
         made = msgspec.convert(given, _KINDS[kind])
     except msgspec.ValidationError as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tonnage.decisions import Launch, Reason, Ref, Scalar
+from tonnage.facts.price_book import Reservation
 from tonnage.partitioning.node_cuts import STATED
+from tonnage.provisioning import labels
 from tonnage.provisioning.auto_mode import as_auto
 from tonnage.provisioning.catalogue import NODES
 from tonnage.provisioning.launch import LaunchChoice
@@ -15,8 +17,10 @@ from tonnage.provisioning.requirements import Requirements
 from tonnage.units import usd
 
 
-def planned(ref: Ref, load: ClaimLoad, pods: Sequence[Ref], choice: LaunchChoice) -> PlannedClaim:
-    """The NodeClaim with this load and these pods, bought as ``choice``."""
+def planned(
+    ref: Ref, load: ClaimLoad, pods: Sequence[Ref], choice: LaunchChoice, reservation: Reservation | None = None
+) -> PlannedClaim:
+    """The NodeClaim with this load and these pods, bought as ``choice``, in this capacity reservation if in one."""
     template = load.template
     catalogue = load.market.catalogue
     index = catalogue.index(choice.offering.instance_type)
@@ -25,6 +29,9 @@ def planned(ref: Ref, load: ClaimLoad, pods: Sequence[Ref], choice: LaunchChoice
     cut = {key: value for key, value in template.machines.layouts[layout].items() if key in STATED}
     own = load.requirements.without(template.taken_for_granted)
     given = instance.labels(choice.offering.zone, choice.offering.capacity_type)
+    if reservation is not None:
+        block = "default" if reservation.ends_ns is None else "capacity-block"
+        given |= {labels.RESERVATION_ID: reservation.id, labels.RESERVATION_TYPE: block}
     devices = load.devices and template.machines.of(load.devices, layout, index)
     return PlannedClaim(
         ref=ref,

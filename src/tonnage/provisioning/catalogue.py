@@ -216,17 +216,19 @@ class Catalogue:
 class Offers:
     """Offerings that can be launched now: ``prices`` as in :class:`Catalogue`."""
 
-    def __init__(self, catalogue: Catalogue, table: NDArray[np.int64]) -> None:
+    def __init__(self, catalogue: Catalogue, table: NDArray[np.int64], selected: frozenset[str] = frozenset()) -> None:
+        """``selected``: the capacity reservations whose offerings are among them."""
         self.catalogue = catalogue
         self.prices = table
+        self.selected = selected
         self._rows: dict[tuple[Requirement | None, ...], tuple[int, ...]] = {}
         self._open: dict[tuple[int, ...], TypeMask] = {(): np.zeros(len(catalogue.types), dtype=np.bool_)}
 
     def rows(self, requirements: Requirements) -> tuple[int, ...]:
         """Rows of ``prices`` whose zone and capacity type the requirements allow.
 
-        No offering here comes from a capacity reservation or a placement group, and zone ids are not known,
-        so a requirement for one of those labels leaves no row.
+        Which capacity reservation or placement group an offering comes from is not told apart, and zone ids are not
+        known, so a requirement for one of those labels leaves no row.
         """
         asked = tuple(map(requirements.get, _SAYS_OFFERING))
         known = self._rows.get(asked)

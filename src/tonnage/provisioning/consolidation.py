@@ -46,6 +46,8 @@ MULTI_NODE, SINGLE_NODE = "multi-node", "single-node"
 REPLAN = "re-plan"
 """By the cheapest plan for the pods of all nodes that may go (:mod:`tonnage.control.replanning`)."""
 
+NOT_WORTH_IT = "what it would save of the NodePool's bill is not worth the disruption (Balanced)"
+
 MOST_AT_ONCE = 100
 """Nodes that are looked at together (multinodeconsolidation.go)."""
 
@@ -106,7 +108,8 @@ class Proposal:
 
 @dataclass
 class Round:
-    """One round of disruption; the fields are the parameters of :func:`disrupt`."""
+    """One round of disruption; the fields are the parameters of :func:`disrupt`. ``stays``: why single nodes that were
+    looked at stay."""
 
     nodes: Sequence[RunningNode]
     pending: Sequence[PendingPod]
@@ -115,6 +118,7 @@ class Round:
     now_ns: int
     settings: PlanSettings
     gates: Gates = field(default_factory=Gates)
+    stays: dict[Ref, str] = field(default_factory=dict)
 
     def proposal(self) -> Proposal | None:
         """What the first method that finds something finds."""
@@ -143,7 +147,7 @@ class Round:
         """All empty nodes that the budgets allow."""
         budget = self.budget(EMPTY)
         going = []
-        for one in self._graceful:
+        for one in self.graceful:
             if one.empty and one.consolidatable and budget[one.pool.metadata.name] > 0:
                 budget[one.pool.metadata.name] -= 1
                 going.append(one)
@@ -178,7 +182,7 @@ class Round:
             if budget[one.pool.metadata.name] <= 0:
                 continue
             packing = self._simulated([one], consolidating=False)
-            if packing is not None:
+            if not isinstance(packing, str):
                 return Proposal(DRIFTED, DRIFT, (one,), packing.claims)
         return None
 
@@ -195,7 +199,7 @@ class Round:
         while low <= high:
             middle = (low + high) // 2
             proposed = self._fewer(among[: middle + 1], MULTI_NODE)
-            if proposed is None:
+            if isinstance(proposed, str):
                 high = middle - 1
             else:
                 found, low = proposed, middle + 1
@@ -214,16 +218,22 @@ class Round:
                 if turn >= len(own) or budget[name] <= 0:
                     continue
                 one = own[turn]
-                if balanced.approved([one], one.price, self._totals):
-                    found = self._fewer([one], SINGLE_NODE)
-                    if found is not None:
-                        return found
+                found = self.alone(one)
+                if not isinstance(found, str):
+                    return found
+                self.stays[one.node.ref] = found
         return None
+
+    def alone(self, one: Candidate) -> Proposal | str:
+        """What single-node consolidation makes of this node, or why it stays."""
+        if not balanced.approved([one], one.price, self._totals):
+            return NOT_WORTH_IT
+        return self._fewer([one], SINGLE_NODE)
 
     def candidates_of(self, method: str) -> list[Candidate]:
         """The nodes that a method may choose from, whatever budgets say."""
         if method == EMPTINESS:
-            return [one for one in self._graceful if one.empty and one.consolidatable]
+            return [one for one in self.graceful if one.empty and one.consolidatable]
         if method == DRIFT:
             return [one for one in self._sorted(eventual=True) if one.node.drifted_ns is not None]
         return self._underused
@@ -248,7 +258,7 @@ class Round:
         if len(going) < len(command.nodes):
             return None
         packing = self._simulated(going, consolidating=command.method != DRIFT)
-        if packing is None or len(packing.claims) != len(command.claims):
+        if isinstance(packing, str) or len(packing.claims) != len(command.claims):
             return None
         for then, now in zip(command.claims, packing.claims, strict=True):
             if not all(now.load.types[self.catalogue.index(name)] for name in then.instance_types):
@@ -281,7 +291,7 @@ class Round:
     def _underused(self) -> list[Candidate]:
         return [
             one
-            for one in self._graceful
+            for one in self.graceful
             if not one.empty
             and one.consolidatable
             and one.pool.spec.disruption.consolidation_policy != "WhenEmpty"
@@ -290,7 +300,8 @@ class Round:
         ]
 
     @cached_property
-    def _graceful(self) -> list[Candidate]:
+    def graceful(self) -> list[Candidate]:
+        """The nodes that could be taken back, dearest for their disruption first."""
         return self._sorted(eventual=False)
 
     def _sorted(self, *, eventual: bool) -> list[Candidate]:
@@ -347,8 +358,8 @@ class Round:
         leaving = (one for one in self.nodes if one.state.deleted)
         return [pod.pod for one in leaving for pod in one.pods if moves(pod, self.now_ns)]
 
-    def _simulated(self, going: Sequence[Candidate], *, consolidating: bool) -> Packing | None:
-        """Where pods go without these nodes; ``None`` where one that has to move finds no room that is sure."""
+    def _simulated(self, going: Sequence[Candidate], *, consolidating: bool) -> Packing | str:
+        """Where pods go without these nodes; why not where one that has to move finds no room that is sure."""
         gone = {one.node.ref for one in going}
         moved = [pod.pod for one in going for pod in one.moving]
         movers = [msgspec.structs.replace(pod, moved=True) for pod in moved] if consolidating else moved
@@ -360,30 +371,34 @@ class Round:
             there += [msgspec.structs.replace(one.node.node, deleted=True) for one in going]
         packing = pack(pods, there, self.node_pools, self.catalogue, settings)
         must = {pod.ref for pod in (*moved, *self._evicted)}
-        if any(wait.pod in must for wait in packing.waits):
-            return None
+        waiting = [wait.pod for wait in packing.waits if wait.pod in must]
+        if waiting:
+            return f"not all pods would schedule, {_listed(waiting)}"
         starting = {node.ref for _, node, _ in staying if not node.initialized}
         unsure = {pod.ref for pod in moved}
-        if any(one.node in starting and one.pod in unsure for one in packing.nominations):
-            return None
+        waiting = [one.pod for one in packing.nominations if one.node in starting and one.pod in unsure]
+        if waiting:
+            return f"not all pods would schedule, {_listed(waiting)}: would schedule against uninitialized nodes"
         return packing
 
-    def _fewer(self, going: Sequence[Candidate], method: str) -> Proposal | None:
-        """These nodes give way to none, or to one that costs less than they do."""
+    def _fewer(self, going: Sequence[Candidate], method: str) -> Proposal | str:
+        """These nodes give way to none, or to one that costs less than they do; why not where they do not."""
         packing = self._simulated(going, consolidating=True)
-        if packing is None or len(packing.claims) > 1:
-            return None
+        if isinstance(packing, str):
+            return packing
+        if len(packing.claims) > 1:
+            return f"Can't remove without creating {len(packing.claims)} candidates"
         price = sum(one.price for one in going)
         claims: tuple[NewNodeClaim, ...] = ()
         if packing.claims:
             (claim,) = packing.claims
             load = Replacing(self.catalogue, self.gates.spot_to_spot_consolidation).replacement(claim.load, going)
-            if load is None:
-                return None
+            if isinstance(load, str):
+                return load
             claims = (_on(claim, load),)
             price -= cheapest_micro_usd(load, claim.load.requirements)
         if not balanced.approved(going, price, self._totals):
-            return None
+            return NOT_WORTH_IT
         return Proposal(UNDERUTILIZED, method, tuple(going), claims)
 
     def _launched(self, claims: Iterable[NewNodeClaim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
@@ -404,6 +419,11 @@ class Round:
 def _on(claim: NewNodeClaim, load: ClaimLoad) -> NewNodeClaim:
     """The same pods on other instance types."""
     return NewNodeClaim(load, claim.pods, claim.host)
+
+
+def _listed(pods: Sequence[Ref]) -> str:
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    return f"{min(pods).namespace}/{min(pods).name}{more}"
 
 
 def _longest_drifted(one: Candidate) -> tuple[int, Ref]:

@@ -60,6 +60,8 @@ def _sold(own: Mapping[str, str], catalogue: Catalogue) -> bool:
     name = own.get(INSTANCE_TYPE, "")
     if name not in catalogue.names:
         return False
+    if own.get(labels.CAPACITY_TYPE) == labels.RESERVED:
+        return True  # what is free of reservations changes; of the type itself something is sold
     row = {labels.ZONE: own.get(labels.ZONE), labels.CAPACITY_TYPE: own.get(labels.CAPACITY_TYPE)}
     column = catalogue.index(name)
     return any(

@@ -11,7 +11,10 @@ Topology spread and pod affinity are weighed as in :mod:`tonnage.provisioning.to
 several equally good domains, the first by name is taken here. A label that a pod asks to be anything but some value is
 from then on one that the NodeClaim may have: pods that ask for another value of it join.
 
-Not weighed: limits of a node's volumes, dynamic resource allocation, capacity reservations.
+Pods for which capacity reservations are held by what the plan launches wait for the next plan
+(:mod:`tonnage.provisioning.reserving`), as with Karpenter.
+
+Not weighed: limits of a node's volumes, dynamic resource allocation.
 
 Pods that ask for parts of devices (shares, memory, MIG instances, replicas) are given those that the fleet would give
 them (:mod:`tonnage.provisioning.devices`), on nodes whose GPUs are partitioned as labels of the NodePool say, or in one
@@ -45,6 +48,7 @@ from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSetti
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
+from tonnage.provisioning.reserving import Reserving, with_reserved
 from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.provisioning.topology import PodTopology, Verdict
@@ -86,6 +90,7 @@ class Packing:
     nominations: tuple[Nomination, ...]
     waits: tuple[Wait, ...]
     unplanned: dict[str, int]
+    reserving: Reserving | None = None
 
 
 def pack(
@@ -98,6 +103,7 @@ def pack(
 ) -> Packing:
     """Put the pods on nodes and planned NodeClaims. ``pick`` says which of several equally good domains is taken: the
     first by name where it is not given."""
+    catalogue = with_reserved(catalogue, settings.reservations)
     market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
     dynamic = [pool for pool in node_pools if not pool.is_static]
     templates = [
@@ -139,6 +145,7 @@ class _Planner:
         self.order = ClaimOrder()
         self.nominations: list[Nomination] = []
         self.placed = 0
+        self.reserving = Reserving(settings.reservations) if settings.reservations else None
         self.remaining = {one.name: dict(one.limits) for one in templates}
         for node in usable:
             for resource in self.remaining.get(node.node_pool, ()):
@@ -169,18 +176,26 @@ class _Planner:
             pod_class.waiting.append(pod.ref)
         waits = [Wait(ref, one.refused, "provisioner") for one in classes.all() if one.refused for ref in one.waiting]
         waits.sort(key=lambda wait: wait.pod)
-        return Packing(self.market, tuple(self.claims), tuple(self.nominations), tuple(waits), _unplanned(pods))
+        return Packing(
+            self.market, tuple(self.claims), tuple(self.nominations), tuple(waits), _unplanned(pods), self.reserving
+        )
 
     def _schedule(self, pod: Ref, pod_class: AlikePods) -> bool:
         """Place the pod, giving up one thing after the other. Nothing changes for its like while no pod is placed."""
         if pod_class.seen == self.placed:
             return False
+        pod_class.held_back = ""
         self.topology.pick.turn(pod)
         for attempt in pod_class.all_attempts(self.topology):
             attempt.full.extend(bytes(len(self.nodes) - len(attempt.full)))
+            if self.reserving is not None:
+                self.reserving.short = ""
             if self._on_node(pod, attempt) or self._on_claim(pod, attempt) or self._on_new_claim(pod, attempt):
                 self.placed += 1
                 return True
+            if self.reserving is not None and self.reserving.short:
+                pod_class.held_back = self.reserving.short
+                break  # nothing is given up as long as reserved capacity may come free
         pod_class.seen = self.placed
         return False
 
@@ -220,7 +235,7 @@ class _Planner:
             start = len(order)
             for place, number in tried:
                 load = self._joined(attempt, number, known)
-                if load is not None:
+                if load is not None and self._holds(number, load):
                     self.order.took(place)
                     self._add(pod, number, load, attempt)
                     return True
@@ -274,6 +289,8 @@ class _Planner:
             load = None if narrowed is None else empty.join(attempt.stage, narrowed)
             if load is None:
                 continue
+            if not self._holds(number, load):
+                return False
             largest = load.largest()
             for resource in remaining:
                 column = self.market.catalogue.column.get(resource)
@@ -285,6 +302,15 @@ class _Planner:
             self._add(pod, number, load, attempt)
             return True
         return False
+
+    def _holds(self, number: int, load: ClaimLoad) -> bool:
+        """Whether the NodeClaim may have this load for all that capacity reservations say, and that it does."""
+        if self.reserving is None:
+            return True
+        held = self.reserving.after(number, load)
+        if held is not None:
+            self.reserving.take(number, held)
+        return held is not None
 
     def _add(self, pod: Ref, number: int, load: ClaimLoad, attempt: Attempt) -> None:
         claim = self.claims[number]
@@ -298,12 +324,17 @@ class _Planner:
     def _empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
         key = (template.name, types.tobytes())
         if key not in self.empty_loads:
-            self.empty_loads[key] = ClaimLoad.empty(self.market, template, types)
+            market = self.market
+            if self.reserving is not None:
+                market = self.reserving.market(market, template.reservations)
+            self.empty_loads[key] = ClaimLoad.empty(market, template, types)
         return self.empty_loads[key]
 
     def _refusal(self, pod_class: AlikePods) -> Reason:
         """Why each NodePool refuses the pod, once everything that it would rather have has been given up."""
         last = pod_class.attempts[-1]
+        if pod_class.held_back:
+            return Reason(f"{pod_class.held_back}: it is planned again once they are launched")
         rules = str(last.rules)
         beaten = tuple(
             Alternative(
@@ -324,20 +355,27 @@ def _bought(packing: Packing, settings: PlanSettings) -> Plan:
     waits = list(packing.waits)
     chosen: dict[object, LaunchChoice | str] = {}
     market = packing.market
-    for claim in packing.claims:
-        load = claim.load
+    for number, claim in enumerate(packing.claims):
+        load, held = claim.load, frozenset[str]()
+        if packing.reserving is not None:
+            load, held = packing.reserving.settled(number, load)
         same: object = id(load)  # minValues apart, a choice follows from the types and what of them is offered
         if not load.requirements.has_min_values():
-            same = (load.types.tobytes(), market.offers.rows(load.requirements))
+            same = (load.types.tobytes(), market.offers.rows(load.requirements), load.template.reservations, held)
         if same not in chosen:
-            chosen[same] = choose(market.offers, load.requirements, load.types, strict=market.strict_min_values)
+            blocks = packing.reserving.blocks(held) if packing.reserving is not None else frozenset()
+            offers, strict = load.market.offers, market.strict_min_values
+            chosen[same] = choose(offers, load.requirements, load.types, strict=strict, blocks=blocks)
         choice = chosen[same]
         if isinstance(choice, str):
             reason = Reason(f"NodePool {load.template.name} cannot launch a node: {choice}")
             waits.extend(Wait(pod, reason, "provisioner") for pod in claim.pods)
             continue
         name = f"{load.template.name}-{settings.first_claim + len(claims):05d}"
-        claims.append(bought.planned(Ref("NodeClaim", name), load, claim.pods, choice))
+        reservation = None
+        if held and packing.reserving is not None:
+            reservation = packing.reserving.chosen(held, choice.offering.instance_type, choice.offering.zone)
+        claims.append(bought.planned(Ref("NodeClaim", name), load, claim.pods, choice, reservation))
         launches.append(bought.launch(claims[-1], load, choice))
     waits.sort(key=lambda wait: wait.pod)
     return Plan(tuple(launches), tuple(claims), packing.nominations, tuple(waits), packing.unplanned)

@@ -16,7 +16,7 @@ from tonnage.facts.labels import (
     REGION,
     ZONE,
 )
-from tonnage.facts.price_book import ON_DEMAND, SPOT
+from tonnage.facts.price_book import ON_DEMAND, RESERVED, SPOT
 
 __all__ = [
     "CAPACITY_TYPE",
@@ -26,11 +26,14 @@ __all__ = [
     "NODE_POOL",
     "ON_DEMAND",
     "REGION",
+    "RESERVED",
     "SPOT",
     "ZONE",
 ]
 
 
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
+RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
 GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
 REGISTERED = "karpenter.sh/registered"
 

@@ -43,7 +43,14 @@ class LaunchChoice:
     alternatives: tuple[Alternative, ...]
 
 
-def choose(offers: Offers, requirements: Requirements, types: TypeMask, *, strict: bool = True) -> LaunchChoice | str:
+def choose(
+    offers: Offers,
+    requirements: Requirements,
+    types: TypeMask,
+    *,
+    strict: bool = True,
+    blocks: frozenset[tuple[str, str]] = frozenset(),
+) -> LaunchChoice | str:
     """The offering that a NodeClaim with these requirements and remaining types launches as, or why none
     can.
 
@@ -53,13 +60,16 @@ def choose(offers: Offers, requirements: Requirements, types: TypeMask, *, stric
     on-demand; of that the cheapest offering, ties by instance type, then zone. EC2 weighs spot prices with
     spare capacity, for which there is no data here: price alone decides. ``strict``: minValues must still
     hold after each cut.
+
+    Where anything is reserved only that is launched: on-demand capacity reservations or capacity blocks, whichever has
+    the cheapest, and of capacity blocks the cheapest type alone. ``blocks``: type and zone of those.
     """
     catalogue = offers.catalogue
     rows = np.array(offers.rows(requirements), dtype=np.intp)
     spot = np.array([catalogue.pairs[row][1] == labels.SPOT for row in rows], dtype=np.bool_)
     prices = np.where(types, offers.prices[rows], NO_OFFER)
     order = _by_price(prices)[:MAX_CLAIM_TYPES]
-    prices = _only(prices, order)
+    prices = _only_reserved(offers, rows, _only(prices, order), blocks)
     short = short_of_values(catalogue, requirements, order) if strict else {}
     if not requirements.has_min_values():
         prices = _without_exotic(prices, catalogue.exotic)
@@ -109,6 +119,22 @@ def _only(prices: Prices, types: NDArray[np.intp]) -> Prices:
     kept = np.full_like(prices, NO_OFFER)
     kept[:, types] = prices[:, types]
     return kept
+
+
+def _only_reserved(
+    offers: Offers, rows: NDArray[np.intp], prices: Prices, blocks: frozenset[tuple[str, str]]
+) -> Prices:
+    """What one CreateFleet request can ask of reserved offerings; all offerings where none is reserved."""
+    pairs = [offers.catalogue.pairs[row] for row in rows]
+    reserved = np.array([kind == labels.RESERVED for _, kind in pairs], dtype=np.bool_)
+    if not (prices[reserved] != NO_OFFER).any():
+        return prices
+    prices = np.where(reserved[:, np.newaxis], prices, NO_OFFER)
+    block = np.array([[(name, zone) in blocks for name in offers.catalogue.names] for zone, _ in pairs], dtype=np.bool_)
+    plain, blocked = np.where(block, NO_OFFER, prices), np.where(block, prices, NO_OFFER)
+    if plain.min() <= blocked.min():
+        return plain
+    return _only(blocked, _by_price(blocked)[:1])
 
 
 def _without_exotic(prices: Prices, exotic: TypeMask) -> Prices:

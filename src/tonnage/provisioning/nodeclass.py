@@ -33,6 +33,7 @@ class NodeStorage:
 
     ``throughput_bytes_per_s`` and ``iops`` are of the volume (``None``: not known for this volume type).
     ``local_nvme``: instanceStorePolicy is RAID0, so that instance types with local NVMe use that instead.
+    ``reservations``: the ids of the capacity reservations that its nodes may be launched in.
     """
 
     volume_bytes: int = DEFAULT_VOLUME_BYTES
@@ -40,6 +41,7 @@ class NodeStorage:
     throughput_bytes_per_s: int | None = GP3_THROUGHPUT
     iops: int | None = GP3_IOPS
     local_nvme: bool = False
+    reservations: frozenset[str] = frozenset()
 
     def capacity_bytes(self, instance: instances.InstanceType) -> int:
         """The node's ephemeral-storage capacity."""
@@ -95,14 +97,15 @@ def read(node_class: karpenter.EC2NodeClass) -> NodeStorage:
     """The storage that an EC2NodeClass asks for, with EC2's defaults where it says nothing."""
     spec = node_class.spec
     local = spec.instance_store_policy == "RAID0"
+    reserved = frozenset(str(term["id"]) for term in spec.capacity_reservation_selector_terms if "id" in term)
     mapping = _kubelet_volume(node_class)
     ebs = mapping.ebs if mapping else None
     if ebs is None:
-        return NodeStorage(local_nvme=local)
+        return NodeStorage(local_nvme=local, reservations=reserved)
     size = quantity.bytes_(ebs.volume_size) if ebs.volume_size else DEFAULT_VOLUME_BYTES
     kind = ebs.volume_type or "gp3"
     throughput = ebs.throughput * MIB if ebs.throughput else _default_throughput(kind, size)
-    return NodeStorage(size, kind, throughput, ebs.iops or _default_iops(kind, size), local)
+    return NodeStorage(size, kind, throughput, ebs.iops or _default_iops(kind, size), local, reserved)
 
 
 def _kubelet_volume(node_class: karpenter.EC2NodeClass) -> karpenter.BlockDeviceMapping | None:

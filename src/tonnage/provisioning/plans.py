@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tonnage.decisions import Launch, Ref, Wait
+from tonnage.facts.price_book import Reservation
 from tonnage.objects import core
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning.catalogue import OfferingKey
@@ -24,7 +25,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     PREFERENCE_POLICY=Ignore; ``strict_min_values`` False is MIN_VALUES_POLICY=BestEffort. NodeClaims are
     numbered from ``first_claim``. ``configurations``: those that labels of nodes may name, as their GPUs are
     partitioned. ``bound``: pods on nodes, which spread and pod affinity count. ``namespaces``: labels by namespace, for
-    rules that select namespaces.
+    rules that select namespaces. ``reservations``: capacity reservations with what is free of them.
     """
 
     unavailable: frozenset[OfferingKey] = frozenset()
@@ -36,6 +37,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     configurations: Configurations = OWN
     bound: tuple[BoundPod, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
+    reservations: tuple[Reservation, ...] = ()
 
 
 class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):

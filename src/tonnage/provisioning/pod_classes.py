@@ -44,13 +44,15 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class AlikePods:
-    """Pods that planning cannot tell apart. ``seen``: how many pods had been placed when one was last refused."""
+    """Pods that planning cannot tell apart. ``seen``: how many pods had been placed when one was last refused;
+    ``held_back``: which capacity reservation they wait for, if they do."""
 
     peers: Peers
     stages: list[Stage]
     refused: Reason | None = None
     attempts: list[Attempt] = field(default_factory=list)
     seen: int = -1
+    held_back: str = ""
     waiting: list[Ref] = field(default_factory=list)
 
     def all_attempts(self, topology: PodTopology) -> Iterator[Attempt]:

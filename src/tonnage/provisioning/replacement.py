@@ -23,6 +23,10 @@ SPOT_FLEXIBILITY = 15
 """Cheaper instance types that there must be for a spot node to be replaced by a spot node, and among which it is then
 launched (MinInstanceTypesForSpotToSpotConsolidation)."""
 
+NOT_CHEAPER = "Can't replace with a cheaper node"
+NO_SPOT_TO_SPOT = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+"""Why a node stays, as the message of Karpenter's event Unconsolidatable has it (consolidation.go)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replacing:
@@ -31,12 +35,15 @@ class Replacing:
     catalogue: Catalogue
     spot_to_spot: bool = False
 
-    def replacement(self, load: ClaimLoad, going: Sequence[Candidate]) -> ClaimLoad | None:
-        """The load with the types that may replace these nodes; ``None`` where none saves anything."""
+    def replacement(self, load: ClaimLoad, going: Sequence[Candidate]) -> ClaimLoad | str:
+        """The load with the types that may replace these nodes; why not, as Karpenter's events have it, where none
+        does."""
         found = self._cheaper(load, going, sum(one.price for one in going))
-        return found if found is None or len(going) == 1 else self._other_types(found, going)
+        if isinstance(found, ClaimLoad) and len(going) > 1:
+            found = self._other_types(found, going)
+        return found or NOT_CHEAPER
 
-    def _cheaper(self, load: ClaimLoad, going: Sequence[Candidate], price: int) -> ClaimLoad | None:
+    def _cheaper(self, load: ClaimLoad, going: Sequence[Candidate], price: int) -> ClaimLoad | str | None:
         """The load with the types that cost less even where they are dearest, bought as spot where spot may be had."""
         spot = Requirement.of(labels.CAPACITY_TYPE, "In", (labels.SPOT,))
         may = load.requirements.get(labels.CAPACITY_TYPE)
@@ -44,13 +51,16 @@ class Replacing:
         all_spot = all(one.capacity_type == labels.SPOT for one in going)
         if all_spot and allows_spot:
             if not self.spot_to_spot:
-                return None
+                return NO_SPOT_TO_SPOT
             requirements = load.requirements.merged(Requirements([spot]))
             found = self._below(load, requirements, price)
             if found is None or len(going) > 1:
                 return found
-            if int(found.types.sum()) < SPOT_FLEXIBILITY:
-                return None
+            if (count := int(found.types.sum())) < SPOT_FLEXIBILITY:
+                return (
+                    f"SpotToSpotConsolidation requires {SPOT_FLEXIBILITY} cheaper instance type options than the "
+                    f"current candidate to consolidate, got {count}"
+                )
             return self._cheapest(found)
         found = self._below(load, load.requirements, price)
         if found is None or not allows_spot or (may is not None and not may.has(labels.ON_DEMAND)):

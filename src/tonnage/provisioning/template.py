@@ -38,6 +38,7 @@ class PoolTemplate:
     and what DaemonSets take. ``capacity`` is charged against ``limits``. ``ports``: of the node, that DaemonSets take
     where they run. ``taken_for_granted``: labels that every node of the NodePool has once it is there, which pods may
     ask for and no NodeClaim says. ``auto``: EKS Auto Mode launches its nodes. ``columns``: ``free`` by resource.
+    ``reservations``: the capacity reservations that its nodes may be launched in.
     """
 
     name: str
@@ -56,6 +57,7 @@ class PoolTemplate:
     taken_for_granted: Requirements = field(default_factory=Requirements)
     auto: bool = False
     columns: tuple[Amounts, ...] = ()
+    reservations: frozenset[str] = frozenset()
 
     def parts(self, ask: Ask) -> bool:
         """Whether it takes more than counting to see which new nodes give this."""
@@ -130,6 +132,7 @@ def compile_pool(
         ports=tuple(ports),
         taken_for_granted=granted,
         auto=is_auto(pool),
+        reservations=storage.reservations if storage is not None else frozenset(),
         columns=tuple(np.ascontiguousarray(allocatable[:, at] - daemons[:, at]) for at in range(allocatable.shape[1])),
     )
 

@@ -28,7 +28,7 @@ _NAMED = re.compile(r"""\bas["']?:\s*['"]?([^\s'",}]+)""")
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class AdapterMetrics:
     """``apis``: the APIs that somebody serves; ``names``: the metrics by the rules that can be read, None: any."""
 
     apis: frozenset[str] = frozenset()
@@ -39,7 +39,7 @@ class Served:
         return api in self.apis and (self.names is None or metric in self.names)
 
 
-def served(objects: Iterable[KubeObject]) -> Served:
+def served(objects: Iterable[KubeObject]) -> AdapterMetrics:
     """What adapters among the objects serve; KEDA, which serves only what its ScaledObjects ask, is none."""
     apis, names, any_name = set[str](), set[str](), False
     for one in objects:
@@ -58,7 +58,7 @@ def served(objects: Iterable[KubeObject]) -> Served:
                 as_ = _NAMED.findall(text)
                 names |= set(as_)
                 any_name = any_name or "matches" in text or any("$" in name for name in as_) or "" in names
-    return Served(frozenset(apis), frozenset(names) if names and not any_name else None)
+    return AdapterMetrics(frozenset(apis), frozenset(names) if names and not any_name else None)
 
 
 def _texts(value: Any, key: str = "") -> Iterator[str]:

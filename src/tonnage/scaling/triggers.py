@@ -17,11 +17,11 @@ from tonnage.objects.autoscaling import ExternalMetricSource, HorizontalPodAutos
 from tonnage.objects.keda import ScaledObject
 from tonnage.objects.monitoring import ServiceMonitor
 from tonnage.scaling import keda
-from tonnage.scaling.adapters import CUSTOM, EXTERNAL, Served
+from tonnage.scaling.adapters import CUSTOM, EXTERNAL, AdapterMetrics
 from tonnage.scaling.manifests import ref, trigger
 from tonnage.scaling.trigger_checks import DCGM_EXPORTER, Subject, check, finding
 
-NOBODY = Served()
+NOBODY = AdapterMetrics()
 
 
 def analyse(scaled_object: ScaledObject, *, honor_labels: Mapping[str, bool] | None = None) -> tuple[Finding, ...]:
@@ -46,7 +46,7 @@ def analyse(scaled_object: ScaledObject, *, honor_labels: Mapping[str, bool] | N
 
 
 def analyse_hpa(
-    hpa: HorizontalPodAutoscaler, scaled_objects: Iterable[ScaledObject] = (), adapters: Served = NOBODY
+    hpa: HorizontalPodAutoscaler, scaled_objects: Iterable[ScaledObject] = (), adapters: AdapterMetrics = NOBODY
 ) -> tuple[Finding, ...]:
     """Metrics of a plain HPA that no metrics API serves: neither one of the ``adapters`` among the objects, nor KEDA,
     which serves only the external metrics of its own generated HPAs.
@@ -78,7 +78,7 @@ def _external(
     source: ExternalMetricSource,
     path: str,
     scaled_objects: tuple[ScaledObject, ...],
-    adapters: Served,
+    adapters: AdapterMetrics,
 ) -> Finding | None:
     served = {
         (owner.name, keda.metric_name(index, trigger(owner, index)))

@@ -1,4 +1,4 @@
-"""Which GPUs of a node: the best joined ones, and such that those left over are well joined too.
+"""Which GPUs of a node: the best joined ones, and such that those that stay free are well joined too.
 
 Pairs are scored as NVIDIA's device plugin scores them (facts: NVIDIA/go-gpuallocator, besteffort policy): this many
 points for each NVLink between the two, or for the closest thing that they share. Where nothing is known about the

@@ -1,4 +1,4 @@
-"""Room for pods that are left over, made by placing pods of the same decision elsewhere.
+"""Room for unschedulable pods, made by placing pods of the same decision elsewhere.
 
 A pod that fits nowhere is put on a node where enough pods stand that this decision bound, and that fit elsewhere: those
 go, it is placed, and each of them is given a new place, or nothing happens. Nobody who is bound loses that, so with

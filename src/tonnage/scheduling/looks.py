@@ -1,11 +1,11 @@
-"""One decision under one policy, and another look where pods are left over that could have been placed.
+"""One decision under one policy, and another look where pods are unschedulable that could have been placed.
 
 Under each policy everybody has a turn in the same order (:mod:`tonnage.scheduling.turns`). Where the first policy
 leaves pods over for which there was room before, the others are tried from the start, and the decision is that which
 places most: from the highest priority down more devices, then more pods; of equals the first. Pods count by what they
 ask, wherever they are placed. Nothing is tried again where no other policy can help: where the policy had nothing to
 choose, as each pod that it placed fitted on one node only when its turn came (then others place the same pods in the
-same places), or where there was no room to begin with for any of those left over.
+same places), or where there was no room to begin with for any of the unschedulable ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Look:
 
 def look(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int], others: Iterable[str] = ()) -> Look:
     """The decision about these pending pods, which are in the order of their turns; with ``others``, policies, the best
-    of all where pods are left over. Changes nothing."""
+    of all where pods are unschedulable. Changes nothing."""
     best = _under(snapshot, cache, how, rows)
     if others and best.chose and _could_stand(snapshot, cache, how, best):
         for policy in others:
@@ -89,7 +89,7 @@ def _told(found: Look, policy: str) -> Look:
 
 
 def _could_stand(snapshot: Snapshot, cache: Cache, how: How, found: Look) -> bool:
-    """Whether there was room at first for any of those that are left over, so that another policy may leave it some."""
+    """Whether there was room at first for any that is unschedulable now, so that another policy may leave it some."""
     trial = Trial(snapshot, cache, how.policy, Assumed(snapshot.fleet))
     asked: set[int] = set()
     for unit in found.left:

@@ -45,8 +45,9 @@ class Settings:
     ``preemption``: pods and gangs take the room of lower priority; ``respect_budgets``: never beyond what
     PodDisruptionBudgets allow, which kube-scheduler only tries; ``defrag``: how many pods may be moved, before, to make
     room, None for no moves. Moves need no preemption.
-    ``look_again``: where pods are left over under the policy ``tonnage``, others of the decision are placed elsewhere
-    for them, then the other policies are tried, and what places most is taken (:mod:`tonnage.scheduling.looks`)."""
+    ``look_again``: where pods are unschedulable under the policy ``tonnage``, others of the decision are placed
+    elsewhere for them, then the other policies are tried, and what places most is taken
+    (:mod:`tonnage.scheduling.looks`)."""
 
     policy: str = DEFAULT_POLICY
     receipts: bool = True
@@ -59,7 +60,7 @@ class Settings:
 
     @property
     def looks_again(self) -> bool:
-        """Whether there is another look where pods are left over: a policy named by the user is that policy alone."""
+        """Whether there is another look where pods are unschedulable: a policy that the user names is that alone."""
         return self.look_again and self.policy == DEFAULT_POLICY
 
     @property

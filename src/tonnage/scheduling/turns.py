@@ -1,6 +1,6 @@
 """Each pod's and gang's turn within one decision under one policy: bound where it fits, or the reason why not.
 
-When all have had their turn, those that are left over are looked at once more: where pods that were bound a moment ago
+When all have had their turn, the unschedulable ones are looked at once more: where pods that were bound a moment ago
 can stand elsewhere, they do (:mod:`tonnage.scheduling.exchange`)."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEST = "best node"
 NO_NODE = np.array(NEVER)
 """NEVER as arrays of keys are compared with it fastest."""
 EXCHANGES = 3
-"""This many times, those left over are looked at again after others have been placed elsewhere for them."""
+"""This many times, unschedulable ones are looked at again after others have been placed elsewhere for them."""
 
 
 Seated: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -41,8 +41,8 @@ pods the greater one places more."""
 class How:
     """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
 
-    ``exchange``: place pods of this decision elsewhere for those left over; only where without that no fewer are placed
-    than ``least``."""
+    ``exchange``: place pods of this decision elsewhere for unschedulable ones; only where without that no fewer are
+    placed than ``least``."""
 
     policy: str
     receipts: bool = True
@@ -166,7 +166,7 @@ class Turns:
         return given_up
 
     def _exchange(self, waiting: Sequence[Unit]) -> bool:
-        """Let pods that are left over stand by placing others of this decision elsewhere; whether any does now."""
+        """Let unschedulable pods be placed by placing others of this decision elsewhere; whether any does now."""
         if not (self._exchanges and self.chose and waiting):
             return False
         if self._how.least and self.seated() < self._how.least:

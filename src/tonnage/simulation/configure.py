@@ -28,7 +28,7 @@ from tonnage.objects import apps, core, eks, eksctl, gpu_operator, karpenter, ke
 from tonnage.objects.load import Manifest
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
-from tonnage.provisioning import auto_mode, nodeclass
+from tonnage.provisioning import auto_mode, nodeclass, reserving
 from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cluster_autoscaler import flags
@@ -131,6 +131,8 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         if auto_mode.is_auto(pool) and pool.spec.template.spec.node_class_ref.name in auto:
             found += pool_findings.analyse(pool, catalogue, cuts)
             pools.append(pool)
+    for node_class in classes.values():
+        found += reserving.findings(node_class, catalogue.book)
     overlays = manifest.of(karpenter.NodeOverlay)
     found += overlay_findings(catalogue, overlays)
     catalogue = overlaid(catalogue, overlays)

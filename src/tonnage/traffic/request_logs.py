@@ -1,6 +1,6 @@
 """Request logs as gateways and engines write them: who asked when, with which prompt, and how much was answered.
 
-Read are, told apart line by line:
+Read are, recognised line by line:
 
 - JSON Lines of OpenAI requests, alone or with their responses (``messages`` or ``prompt``; a batch file's ``body``; a
   gateway's ``request`` and ``response``; LiteLLM's ``startTime`` and ``response``), or of token ids

@@ -1,6 +1,6 @@
 """Public request traces: who asked when, with how many tokens in and out.
 
-Two formats are read, plain or gzipped, told apart by their content:
+Two formats are read, plain or gzipped, recognised by their content:
 
 - Azure LLM inference traces (Azure/AzurePublicDataset): CSV with
   ``TIMESTAMP,ContextTokens,GeneratedTokens``, the time as ``2023-11-16 18:15:46.6805900`` (UTC).

@@ -201,8 +201,8 @@ class Process:
     def measure(self, query: str, at_ns: int) -> Result:
         return self.steps.world.measure(query, at_ns)
 
-    def note(self, about: Ref, reason: str, message: str) -> None:
-        self.steps.world.note(about, reason, message)
+    def note(self, about: Ref, reason: str, message: str, *, warning: bool = True) -> None:
+        self.steps.world.note(about, reason, message, warning=warning)
 
     def woken(self) -> frozenset[str]:
         try:

@@ -25,7 +25,6 @@ from tonnage.apiserver.watch import Watch, WatchOptions
 from tonnage.control.loops import Loop, tick
 from tonnage.decisions import Decision, Evict, Outcome, Wait
 from tonnage.fleet.invariants import violations
-from tonnage.kube.clock import parse
 from tonnage.kube.informer import Informer, Informers, name_of
 from tonnage.kube.reflector import Delays, Delta, Relisted
 from tonnage.kube.resources import ALL, CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, Resource
@@ -41,7 +40,7 @@ from tonnage.live.world import ClusterWorld
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.units import NS_PER_S
+from tonnage.units import NS_PER_S, from_rfc3339
 
 T = TypeVar("T", bound=KubeObject)
 START_NS = int(datetime(2026, 3, 2, 9, tzinfo=UTC).timestamp()) * NS_PER_S
@@ -65,7 +64,7 @@ class SteppedClock:
         return self.at_ns / NS_PER_S
 
     def of(self, timestamp: str | None) -> int:
-        return parse(timestamp) if timestamp else self.at_ns
+        return from_rfc3339(timestamp) if timestamp else self.at_ns
 
 
 class MoreKinds:

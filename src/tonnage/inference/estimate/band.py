@@ -27,13 +27,13 @@ from tonnage.inference.estimate.step import least, most
 if TYPE_CHECKING:
     from tonnage.inference.estimate.case import Figures, Number
     from tonnage.inference.estimate.constants import Band
-    from tonnage.inference.estimate.serve import Served
+    from tonnage.inference.estimate.serve import ServedLoad
 
 _LEAST = 0.03
 """No band is narrower than 3 % to either side."""
 
 
-def regimes(figures: Figures, served: Served) -> tuple[Number, ...]:
+def regimes(figures: Figures, served: ServedLoad) -> tuple[Number, ...]:
     """How much of each of :data:`~tonnage.inference.estimate.constants.REGIMES` there is, in that order."""
     return 1.0, figures.rack, above(served.wanted, served.running), figures.unseen, figures.unlike
 

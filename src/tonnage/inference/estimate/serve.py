@@ -49,7 +49,7 @@ _LEAST_ROOM = 1e6
 """Bytes of a KV cache that is never smaller, so that a replica whose weights do not fit has a time all the same."""
 
 
-class Served(NamedTuple):
+class ServedLoad(NamedTuple):
     """Floats, or arrays of shape (cases,). ``running``: requests that decode at a time on one data-parallel rank and
     stage; ``room``: how many of them its KV cache holds; ``prompt_s``: P; ``burst_s``: the wait in a burst."""
 
@@ -72,7 +72,7 @@ def serve(
     outputs: Number,
     batched_tokens: Number,
     same_length: Number = 0.0,
-) -> Served:
+) -> ServedLoad:
     """Times of requests of ``inputs`` and ``outputs`` tokens, ``concurrency`` of them in flight; steps compute up to
     ``batched_tokens`` tokens. ``same_length``: 1 if no request is longer than another."""
     wanted = concurrency / (f.data * f.pipeline)
@@ -102,7 +102,7 @@ def serve(
     first = first + c.prompt_token_s * inputs * framework
     share = c.burst_share + (1 - c.burst_share) * in_step
     ttft = first + (1 - share) * following + share * burst + overflow
-    return Served(ttft, tpot, running, wanted, room, base, prompt, burst, overflow)
+    return ServedLoad(ttft, tpot, running, wanted, room, base, prompt, burst, overflow)
 
 
 def _burst(c: Constants, f: Figures, running: Number, inputs: Number, batched_tokens: Number) -> tuple[Number, Number]:

@@ -1,7 +1,7 @@
 """Which node group grows, of those that could: the Cluster Autoscaler's expanders.
 
 GPUs and, but for the expander ``price``, prices have no say: least-waste counts CPU and memory alone. Where several
-options are left one of them is drawn, by a hash of what there is to choose from, so that runs can be repeated.
+options are left one of them is chosen by a hash of what there is to choose from, so that runs can be repeated.
 
 Source: kubernetes/autoscaler cluster-autoscaler expander/{waste,mostpods,leastnodes,price,priority,random}.
 """

@@ -19,6 +19,7 @@ from tonnage.decisions import Launch, Reason, Ref, Wait
 from tonnage.objects import karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.labels import RESERVED
 from tonnage.provisioning.load import Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.optimal.classes import Classes
@@ -34,6 +35,8 @@ from tonnage.units import usd
 NOT_WHOLE = "its gang is planned all or none, and not all of it has a place"
 BESIDE = "a node or gang shared with such pods"
 """What a pod is said to be that stays where Karpenter puts it because of others there."""
+IN_RESERVATION = "a capacity reservation"
+"""What a pod has whose node Karpenter launches in one: paid for in any case, it is the cheapest there is."""
 LEFT_OUT = "the limits of the NodePools leave no room for it"
 
 
@@ -62,6 +65,10 @@ class OptimalPlan(msgspec.Struct, frozen=True, kw_only=True):
         """The part of the price by which a better plan could be cheaper, at most."""
         total = self.micro_usd_per_hour
         return (total - self.bound_micro_usd_per_hour) / total if total else 0.0
+
+
+def _reserved(claim: PlannedClaim) -> bool:
+    return claim.offering.capacity_type == RESERVED
 
 
 def price(plan: Plan) -> int:
@@ -165,6 +172,7 @@ class Planning:
         torn = self._torn(whole)
         base = self.karpenter([pod for pod in self.pods if pod.ref not in torn]) if torn else whole
         names = not_weighed(self.pods, self.settings)
+        names |= {ref: (IN_RESERVATION,) for claim in base.claims if _reserved(claim) for ref in claim.pods}
         found = self.found(base, set(names), torn)
         waits = {wait.pod: wait.reason for plan in (whole, base) for wait in plan.waits}
         kept = dict(sorted(Counter(name for of in names.values() for name in of).items()))

@@ -91,7 +91,7 @@ def _settle(tree: Tree, room: Room, mark: int) -> None:
 
 
 def _by_slices(tree: Tree, levels: Levels, room: Room, filler: Filler, number: int, sliced: int, left: int) -> None:
-    """Finish the slices that are begun, then put whole ones, then what is left over as one that is begun."""
+    """Finish the slices that are begun, then put whole ones, then what remains as one that is begun."""
     group = tree.groups[sliced]
     size, inner = group.rule.slice_size, group.slice_level
     while left:

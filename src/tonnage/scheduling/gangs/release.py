@@ -26,7 +26,7 @@ class Patience:
     """How long a gang may be partially bound: ``never_whole_ns``, and ``was_whole_ns`` where it has been whole.
 
     Sources: 60 s is the grace of KAI's stale gangs (kai-scheduler/KAI-Scheduler
-    pkg/scheduler/actions/stalegangeviction); after 30 min the processes that are left over have given up by themselves
+    pkg/scheduler/actions/stalegangeviction); after 30 min the processes that remain have given up by themselves
     (PyTorch's default_pg_timeout, torch/distributed/constants.py).
     ``check_ns``: how often it is looked at where nothing else happens."""
 
