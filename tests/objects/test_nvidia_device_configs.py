@@ -41,7 +41,11 @@ def test_sharing_of_gpus_and_mig_devices_is_read() -> None:
     ("given", "field", "message"),
     [
         (None, "parameters", "None None is not a configuration"),
-        ({"apiVersion": "gpu.resource.nvidia.com/v1alpha1", "kind": "GpuConfig"}, "parameters", "is not a configuration"),
+        (
+            {"apiVersion": "gpu.resource.nvidia.com/v1alpha1", "kind": "GpuConfig"},
+            "parameters",
+            "is not a configuration",
+        ),
         (config("GpuClaimParameters"), "parameters", "is not a configuration"),
         (config("GpuConfig", {"strategy": "Fair"}), "parameters", "Invalid enum value 'Fair'"),
         (config("GpuConfig", {"strategy": "MPS"}, replicas=4), "parameters", "unknown field `replicas`"),
