@@ -133,7 +133,9 @@ class Outlook:
         NodePools."""
         if not waiting or self.pools is None or not self.pools.node_pools:
             return {spec.name: None for spec in waiting}
-        waits = self._plan(waiting).waits
+        waits = self._plan(
+            [spec for spec in waiting if not spec.claims.keys]
+        ).waits  # of devices to come nothing is known
         return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
     def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
@@ -228,6 +230,7 @@ def _emptied(fleet: Fleet) -> Fleet:
     made = Fleet()
     made.attach_limits = fleet.attach_limits
     made.namespaces = fleet.namespaces
+    made.device_claims = fleet.device_claims.unallocated()
     for at in fleet.node_rows():
         node = fleet.node(at)
         spec = replace(
