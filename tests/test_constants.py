@@ -43,7 +43,6 @@ KEPT: dict[Places, str] = {
         }
     ): SECONDS,
     frozenset({"cli/mig_demands.py:MOST", "workloads/contradictions.py:MOST"}): "how many each of them reads",
-    frozenset({"cli/agent_dra.py:LOOK_S", "cli/agent_plugin.py:LOOK_S"}): SECONDS,
     frozenset({"control/partitioner.py:SETTLE_NS", "scheduling/queue.py:SETTLE_NS"}): SECONDS,
     frozenset({"hollow/running.py:RETRY_S", "kube/leases.py:RETRY_S"}): SECONDS,
     frozenset({"inference/sizing/loading.py:MEGA", "inference/sizing/warnings.py:MEGA"}): "bytes of a megabyte, and of "

@@ -17,12 +17,9 @@ from tonnage.fleet.claim_plans import as_planned
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, karpenter
-from tonnage.partitioning import adapt
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
-from tonnage.provisioning.cluster_autoscaler import scale_up
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.devices import Devices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -90,6 +87,8 @@ class Provisioner:
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
+        from tonnage.partitioning import adapt  # whoever states NodePools does not plan yet
+
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         self._filters = Filters.of(fleet, self._filters)
@@ -135,8 +134,12 @@ class Provisioner:
     ) -> Plan:
         node_pools = pools.node_pools
         if self.policy == KARPENTER:
+            from tonnage.provisioning import karpenter as planner
+
             return planner.plan(waiting, nodes, node_pools, self.catalogue, settings)
         if self.policy == CLUSTER_AUTOSCALER:
+            from tonnage.provisioning.cluster_autoscaler import scale_up
+
             return scale_up.plan(waiting, nodes, node_pools, self.catalogue, settings, pools.autoscaler, loops=1)
         from tonnage.provisioning.optimal import plan as optimal  # its solver takes a while to load
 

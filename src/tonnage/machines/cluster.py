@@ -29,7 +29,7 @@ from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.cluster_state import offering_of
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict
-from tonnage.machines import binding, nodes, pods, relayouts
+from tonnage.machines import binding, nodes, pods
 from tonnage.machines.blocked import unplaceable
 from tonnage.machines.life import NodeRunning, PodBound
 from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim
@@ -108,6 +108,8 @@ class SimulatedCluster(Site):
             case Evict():
                 return self._evict(decision)
             case Relayout():
+                from tonnage.machines import relayouts  # for fleets with MIG alone
+
                 return relayouts.begin(self, decision)
             case Wait():
                 self.state.let_wait(decision)

@@ -2,7 +2,7 @@
 scraped for a while and then is.
 
 The sum falls when one of its counters goes, and rises by all that this one has ever counted when it comes back: the
-replicas for such a surge would be all that are allowed. So after a fall the history begins anew, and for each fall two
+replicas for such a surge would be all that are allowed. So after a fall the history begins again, and for each fall two
 rises (one counter may go while another comes) are not believed that are more than chance makes of the rate before. A
 counter that begins again twice within two readings may be no smaller than before, and hides what came in between: so
 little is not believed either just after a fall.
