@@ -278,7 +278,11 @@ def test_a_whole_gpu_is_made_of_instances_that_nobody_uses() -> None:
     ("label", "used", "text"),
     [
         ("40400", {"gpus": 1}, "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed"),
-        ("40400", {"gpu-fraction": "0.5"}, "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed"),
+        (
+            "40400",
+            {"gpu-fraction": "0.5"},
+            "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed",
+        ),
         ("41000", {"gpus": 1}, "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed"),
         ("41000", {"gpu-fraction": "0.5"}, "drop resource nvidia.com/mig-3g.20gb: no node has it"),
     ],
