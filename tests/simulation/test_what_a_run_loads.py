@@ -33,6 +33,7 @@ ELSEWHERE = {
         "tonnage.scheduling.why.search",
     ),
     "a policy plans replicas": ("tonnage.scaling.slo",),
+    "pods have claims": ("tonnage.cel.device", "tonnage.dra.compiled"),
     "queries name fields of dcgm-exporter": ("tonnage.node.exporter", "tonnage.node.simulated_readings"),
 }
 """Modules by where they are needed."""
