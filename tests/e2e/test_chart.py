@@ -17,7 +17,7 @@ from e2e.control_plane import ControlPlane
 from e2e.processes import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-ALPHA = {"podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io"}
+ALPHA = {"podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io", "devicetaintrules.resource.k8s.io"}
 """Served only where a feature gate says so: kubectl cannot ask about them elsewhere; :func:`held` does."""
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")

@@ -17,6 +17,7 @@ from e2e.processes import until
 from tonnage.facts import prices
 from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.http import open_cluster
+from tonnage.kube.resources import DEVICE_TAINT_RULES
 from tonnage.live.group_kinds import ONCE_INSTALLED
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -72,7 +73,7 @@ def test_it_decides_and_prints_and_the_audit_log_has_reads_alone(plane: ControlP
     assert {event["verb"] for event in seen} == {"get", "list", "watch"}
     assert {event["verb"] for event in seen if event.get("objectRef")} == {"list", "watch"}
     refused = [event for event in seen if event["responseStatus"]["code"] >= 400]
-    absent = {resource.plural for resource in ONCE_INSTALLED}  # kinds that this cluster has not
+    absent = {resource.plural for resource in (*ONCE_INSTALLED, DEVICE_TAINT_RULES)}  # kinds that this cluster has not
     assert {event["verb"] for event in refused} <= {"list"}
     told = {(event["responseStatus"]["code"], event["objectRef"]["resource"]) for event in refused}
     maps = {(403, "configmaps")}  # of the GPU operator's namespace, where the chart was not told of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -65,9 +66,10 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    made = Served(Node(tmp_path, monkeypatch, "h100"), tmp_path / "k")
-    yield made
-    made.server.stop()
+    with TemporaryDirectory(prefix="dra") as folder:  # a socket's path has at most 107 bytes
+        made = Served(Node(tmp_path, monkeypatch, "h100"), Path(folder))
+        yield made
+        made.server.stop()
 
 
 def test_the_kubelet_finds_the_driver_and_says_whether_it_takes_it(served: Served) -> None:

@@ -168,10 +168,10 @@ def test_more_mps_replicas_than_the_server_takes_clients_leave_no_gpu(tmp_path: 
     def mps(replicas: int) -> str:
         return f"version: v1\nsharing: {{mps: {{resources: [{{name: nvidia.com/gpu, replicas: {replicas}}}]}}}}\n"
 
-    found = configured(tmp_path, config_map("plugin", most=mps(most), more=mps(most + 1), many=mps(128)))
+    found = configured(tmp_path, config_map("plugin", most=mps(most)))
     assert offers(found, {PLUGIN_CONFIG: "most"}, gpu) == {GPU: most}
-    for name, replicas in (("more", most + 1), ("many", 128)):
-        text = f"{PLUGIN_CONFIG}: {replicas} replicas on {gpu} (MPS takes 2 to {most} clients there)"
-        assert offers(found, {PLUGIN_CONFIG: name}, gpu) == text
+    for replicas in (most + 1, 128):
+        with pytest.raises(InputError, match=rf"replicas: {replicas} \(MPS takes at most {most} clients on any GPU\)"):
+            configured(tmp_path, config_map("plugin", more=mps(replicas)))
     by_hand = {"nvidia.com/gpu.replicas": "101", "nvidia.com/gpu.sharing-strategy": "mps"}
     assert str(offers(found, by_hand, gpu)).startswith("nvidia.com/gpu.replicas: 101 replicas")

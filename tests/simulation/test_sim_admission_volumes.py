@@ -110,7 +110,7 @@ def test_a_limit_range_gives_pods_what_they_do_not_ask_for(tmp_path: Path) -> No
         ({"volumes": VOLUMES}, {'0/1 nodes are available: persistentvolumeclaim "cache" not found'}),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
-            {"resource claims are not placed by this scheduler"},
+            {'0/1 nodes are available: resourceclaim.resource.k8s.io "gpu" not found'},
         ),
     ],
     ids=["gate", "scheduler", "claim", "device-claim"],

@@ -21,7 +21,7 @@ from tonnage.simulation.driver import Driver
 from tonnage.units import NS_PER_S
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-CUT_NODES = Path(__file__).parents[3] / "docs" / "files" / "cut-nodes"
+CUT_NODES = Path(__file__).parents[3] / "docs" / "files" / "partitioned-nodes"
 SEVENTH, HALF = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 JOB = """\
 apiVersion: batch/v1
