@@ -13,9 +13,9 @@ run     a control plane for a command (default: a shell) with KUBECONFIG and kub
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,9 +34,8 @@ PATHS = (
 """Where end-to-end tests are: those that need real programs, and those that take real time."""
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-_PRIVATE = shlex.join([str(HERE / "private.sh"), sys.executable])
-SIDE_BY_SIDE = ("--dist=loadgroup", "--no-loadscope-reorder", f"--tx=2*popen//python={_PRIVATE}")
-"""Two processes, each in namespaces of its own; tests/e2e/conftest.py says what is never side by side."""
+LANE, LANES = "TONNAGE_E2E_LANE", ("timed", "others")
+"""Which tests a process of two runs; tests/e2e/side_by_side.py says which are whose."""
 SKIP = "TONNAGE_E2E_SKIP"
 """The environment variable that tells tests/e2e why nothing there can run."""
 SEED, LONG, RECORD = "TONNAGE_E2E_SEED", "TONNAGE_E2E_LONG", "TONNAGE_E2E_RECORD"
@@ -75,26 +74,41 @@ def _test(arguments: list[str], long: bool) -> int:
     reason = prerequisites.to_run() or prerequisites.to_build()
     if reason:
         print(f"skipped: {reason}", flush=True)
-        words = pytest(arguments, side_by_side=False)
-        return subprocess.run(words, cwd=ROOT, env=environment | {SKIP: reason}, check=False).returncode
+        return subprocess.run(pytest(arguments), cwd=ROOT, env=environment | {SKIP: reason}, check=False).returncode
     if status := _build():
         return status
     if long and not arguments:
         environment[RECORD] = str(FILE)
     print("all numbers" if long else f"numbers drawn by {SEED}={seed}; `make e2e-long` runs all", flush=True)
-    side_by_side = not (long or arguments or os.environ.get(IN_TURN))
-    alone = [] if side_by_side else [str(HERE / "private.sh")]
-    words = [*alone, *pytest(arguments, side_by_side=side_by_side)]
-    status = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+    words = [str(HERE / "private.sh"), *pytest(arguments)]
+    if long or arguments or os.environ.get(IN_TURN):
+        status = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+    else:
+        status = _side_by_side(words, environment)
     if status:
         print(f"to see the same again: {SEED}={seed} make {'e2e-long' if long else 'e2e'}", flush=True)
     return status
 
 
-def pytest(arguments: list[str], *, side_by_side: bool) -> list[str]:
-    """The command that runs the tests: two files at a time, or one."""
-    spread = SIDE_BY_SIDE if side_by_side else ("-p", "no:xdist")
-    return [sys.executable, "-m", "pytest", *spread, "-m", "e2e", "--durations=25", *(arguments or PATHS)]
+def _side_by_side(words: list[str], environment: dict[str, str]) -> int:
+    """Run both lanes at once; what the second prints comes after the first. An exit code that is not 0, or 0."""
+    with tempfile.TemporaryFile() as printed:
+        first, second = (environment | {LANE: lane} for lane in LANES)
+        beside = subprocess.Popen(words, cwd=ROOT, env=second, stdout=printed, stderr=subprocess.STDOUT)
+        try:
+            status = subprocess.run(words, cwd=ROOT, env=first, check=False).returncode
+            other = beside.wait()
+        finally:
+            beside.kill()
+        printed.seek(0)
+        sys.stdout.write(printed.read().decode(errors="replace"))
+        sys.stdout.flush()
+    return status or other
+
+
+def pytest(arguments: list[str]) -> list[str]:
+    """The command that runs the tests."""
+    return [sys.executable, "-m", "pytest", "-p", "no:xdist", "-m", "e2e", "--durations=25", *(arguments or PATHS)]
 
 
 def _run(arguments: list[str]) -> int:

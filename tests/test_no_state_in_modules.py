@@ -37,6 +37,7 @@ UNBOUNDED = {
     "inference/tables.py:rows": OWN,
     "inference/vllm_flags.py:choices": OWN,
     "objects/dump.py:_fields": OWN,
+    "objects/api/protobuf.py:_puts": OWN,
     "objects/podlist.py:_mirror": OWN,
     "objects/unknown.py:_known": OWN,
     "objects/unknown.py:read_members": OWN,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from side_by_side import REAL_NODES, TOGETHER, group
+from side_by_side import RUNNING_TIME, lane_of
 
 from e2e import __main__ as command
 from e2e.__main__ import PATHS
@@ -26,22 +28,30 @@ def test_no_end_to_end_test_stands_where_nobody_plays_it() -> None:
 # ---- what runs side by side ----
 
 
-def test_files_that_start_real_nodes_are_never_side_by_side() -> None:
+def test_real_nodes_are_never_beside_one_another_and_every_file_has_a_lane() -> None:
     """Kubelets set what the whole machine has once."""
     words = ("RealNodes(", "real_nodes:", "real_nodes)")
-    files = (ROOT / "tests" / "e2e").glob("test_*.py")
-    assert {one.name for one in files if any(word in one.read_text() for word in words)} == set(TOGETHER[REAL_NODES])
+    files = list((ROOT / "tests" / "e2e").glob("test_*.py"))
+    real = {one.name for one in files if any(word in one.read_text() for word in words)}
+    assert len(real) >= 5 and {lane_of(name) for name in real} == {"others"}
+    assert {lane_of(one.name) for one in files} == set(command.LANES)
+    assert set(RUNNING_TIME) <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
 
 
-def test_files_of_one_group_are_there_and_the_others_are_groups_of_their_own() -> None:
-    names = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
-    for what, files in TOGETHER.items():
-        assert set(files) <= names and {group(one) for one in files} == {what}
-    assert group("test_filters.py") == "test_filters.py"
+SAY = "import os, sys; print(os.environ[sys.argv[1]]); sys.exit(int(sys.argv[2]) * (os.environ[sys.argv[1]] == sys.argv[3]))"
+
+
+@pytest.mark.parametrize(("fails", "status"), [("none", 0), ("timed", 3), ("others", 3)])
+def test_both_lanes_run_and_the_failure_of_either_counts(
+    capfd: pytest.CaptureFixture[str], fails: str, status: int
+) -> None:
+    words = [sys.executable, "-c", SAY, command.LANE, "3", fails]
+    assert command._side_by_side(words, dict(os.environ)) == status
+    assert capfd.readouterr().out.split() == ["timed", "others"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "long", "in_turn", "reason", "side_by_side"),
+    ("arguments", "long", "in_turn", "reason", "beside"),
     [
         ([], False, "", "", True),
         ([], False, "1", "", False),
@@ -52,22 +62,16 @@ def test_files_of_one_group_are_there_and_the_others_are_groups_of_their_own() -
     ids=["all", "all in turn", "one file", "all numbers", "where nothing can run"],
 )
 def test_two_files_run_at_once_where_all_run(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], long: bool, in_turn: str, reason: str, side_by_side: bool
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], long: bool, in_turn: str, reason: str, beside: bool
 ) -> None:
-    asked: list[list[str]] = []
-
-    def run(words: list[str], **_: object) -> SimpleNamespace:
-        asked.append([str(word) for word in words])
-        return SimpleNamespace(returncode=0)
-
+    asked: list[bool] = []
     monkeypatch.setattr(command, "_build", lambda: 0)
     monkeypatch.setattr(command.prerequisites, "to_run", lambda: reason)
     monkeypatch.setattr(command.prerequisites, "to_build", lambda: "")
-    monkeypatch.setattr(command.subprocess, "run", run)
+    monkeypatch.setattr(
+        command.subprocess, "run", lambda *_, **__: asked.append(False) or SimpleNamespace(returncode=0)
+    )
+    monkeypatch.setattr(command, "_side_by_side", lambda *_: asked.append(True) or 0)
     monkeypatch.setenv(command.IN_TURN, in_turn)
     assert command.main(["long" if long else "test", *arguments]) == 0
-    ((first, *words),) = asked
-    private = str(ROOT / "e2e" / "private.sh")
-    assert any(word.startswith(f"--tx=2*popen//python={private} ") for word in words) == side_by_side
-    assert ("no:xdist" in words) != side_by_side
-    assert (first == private) == (not side_by_side and not reason)
+    assert asked == [beside]

@@ -15,6 +15,7 @@ import msgspec
 
 from tonnage.errors import Where
 from tonnage.objects.core import Taint
+from tonnage.objects.dra import AllocationResult
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A number that a person can check, or a name. ``None`` is "no data", which is not zero."""
@@ -78,13 +79,22 @@ def _show(value: Scalar) -> str:
     return str(value)
 
 
+class ClaimAllocation(msgspec.Struct, frozen=True, gc=False):
+    """The devices that a ResourceClaim gets."""
+
+    claim: Ref
+    allocation: AllocationResult
+
+
 class Bind(msgspec.Struct, frozen=True, tag="Bind", gc=False):
-    """Put ``pod`` on ``node``, on these devices (index on the node)."""
+    """Put ``pod`` on ``node``, on these devices (index on the node). ``claims``: those of the pod that have no devices
+    yet, with what is allocated to them before; all of its claims are reserved for it."""
 
     pod: Ref
     node: Ref
     reason: Reason
     devices: tuple[int, ...] = ()
+    claims: tuple[ClaimAllocation, ...] = ()
 
     @property
     def target(self) -> Ref:
@@ -226,12 +236,14 @@ class Wait(msgspec.Struct, frozen=True, tag="Wait", gc=False):
     """Leave ``pod`` pending for now. Nothing takes effect; the reason is what the user asks for.
 
     ``by``: who could not help it, ``scheduler``, ``provisioner`` or :data:`BINDING`. ``nominated``: the node on which
-    room is being made for it; what the scheduler says replaces what it said before."""
+    room is being made for it; what the scheduler says replaces what it said before. ``releases``: ResourceClaims of the
+    pod whose devices keep it from every node, and which nobody else uses: they are given up."""
 
     pod: Ref
     reason: Reason
     by: str = "scheduler"
     nominated: str = ""
+    releases: tuple[ClaimAllocation, ...] = ()
 
     @property
     def target(self) -> Ref:

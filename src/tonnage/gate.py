@@ -94,7 +94,23 @@ def _bind(state: State, decision: Bind) -> Stale | None:
     cordoned = refusal(shape, fleet.node(node), schedulable=bool(fleet.schedulable[node])) == UNSCHEDULABLE
     if cordoned or fleet.node(node).leaving:
         return Stale(f"node {decision.node.name} is cordoned, not Ready or terminating")
-    return None
+    return _claims(fleet, pod_row, node, decision)
+
+
+def _claims(fleet: Fleet, pod_row: int, node: int, decision: Bind) -> Stale | None:
+    """What does not hold any more of the pod's ResourceClaims: whether they can have what was allocated to them."""
+    need, claims = fleet.pod(pod_row).spec.claims, fleet.device_claims
+    if not (need.keys or need.waits or decision.claims):
+        return None
+    given = {(one.claim.namespace, one.claim.name): one for one in decision.claims}
+    if need.waits or not given.keys() <= set(need.keys):
+        return Stale(need.waits or f"pod {fleet.pod(pod_row).key} has other claims than it had")
+    for key, one in given.items():
+        claim = claims.claims.get(key)
+        if claim is None or one.claim.uid not in ("", claim.metadata.uid):
+            return Stale(f"{one.claim} is gone")
+    why = claims.overtaken(need.keys, fleet.node_view(node), {key: one.allocation for key, one in given.items()})
+    return Stale(why) if why else None
 
 
 def _scale(state: State, decision: Scale) -> Stale | None:

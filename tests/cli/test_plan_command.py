@@ -91,7 +91,7 @@ def test_pods_without_a_place_and_why(tmp_path: Path, capfd: pytest.CaptureFixtu
     ("stuck", "said"),
     [
         ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "nope"}}]}, "PersistentVolumeClaim nope"),
-        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "resource claims"),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}, "ResourceClaimTemplate"),
         ({"schedulingGates": [{"name": "foo"}]}, "scheduling gate foo"),
     ],
 )

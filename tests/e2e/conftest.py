@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sampling
-from side_by_side import RUNNING_TIME, group
+from side_by_side import lane_of
 
 from e2e import prerequisites, record
 from e2e.build import Built, built
@@ -32,18 +32,15 @@ def _why_not() -> str:
     return "" if os.environ.get("TONNAGE_E2E_PRIVATE") else "needs namespaces of its own: run `make e2e`"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     why = _why_not()
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
             if why:
                 item.add_marker(pytest.mark.skip(reason=why))
-    if config.getoption("dist", "no") == "loadgroup":
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(group(item.path.name)))
-        items.sort(key=lambda item: group(item.path.name) != RUNNING_TIME)  # the longest group begins
+    if lane := os.environ.get("TONNAGE_E2E_LANE"):
+        items[:] = [item for item in items if lane_of(item.path.name) == lane]
 
 
 class Recorder:

@@ -19,6 +19,7 @@ from tonnage.kube.http import HttpTransport, Rate
 from tonnage.kube.kubeconfig import Access
 from tonnage.kube.transport import Again, ApiError, ClientError, LostReply, Reply, Unreachable
 from tonnage.kube.verbs import Client
+from tonnage.objects.api import protobuf
 
 LATER = b"HTTP/1.1 100 Continue\r\n\r\n"
 Serve = Callable[..., tuple[RawServer, HttpTransport]]
@@ -217,6 +218,28 @@ def test_a_refusal_reaches_who_has_asked_with_its_reason(serve: Serve) -> None:
     error = ended.get(timeout=5)
     assert isinstance(error, ApiError)
     assert (error.code, error.reason) == (409, "Conflict")
+
+
+def test_a_server_that_reads_no_protobuf_is_asked_in_json_from_then_on(serve: Serve) -> None:
+    server, transport = serve(answer(415, {"kind": "Status", "reason": "UnsupportedMediaType"}), answer(201))
+    client, ended = Client(transport), SimpleQueue[ClientError | None]()
+    assert client.submit_bind("a", "default", "u", "n", ended.put)
+    assert isinstance(ended.get(timeout=5), Again)
+    for name in ("a", "b"):
+        assert client.submit_bind(name, "default", "u", "n", ended.put)
+        assert ended.get(timeout=5) is None
+    sent = [(one.headers["content-type"], one.body[:4]) for one in server.got]
+    assert sent == [(protobuf.CONTENT_TYPE, protobuf.MAGIC), *[("application/json", b'{"ap')] * 2]
+
+
+def test_json_is_not_sent_again_to_a_server_that_refuses_it_too(serve: Serve) -> None:
+    _, transport = serve(answer(415, {"kind": "Status", "reason": "UnsupportedMediaType"}))
+    client, ended = Client(transport), SimpleQueue[ClientError | None]()
+    found = []
+    for _ in range(2):
+        assert client.submit_bind("a", "default", "u", "n", ended.put)
+        found.append(ended.get(timeout=5))
+    assert [type(one) for one in found] == [Again, ApiError]
 
 
 def test_what_may_not_go_yet_waits_while_others_go(serve: Serve, told: Told) -> None:

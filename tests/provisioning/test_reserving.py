@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from provisioning_builders import ZONE, catalogue, instance, node, node_pool, pods, shape
 
 from tonnage.facts.price_book import Reservation
@@ -101,6 +102,7 @@ def test_of_several_reservations_in_a_zone_the_one_with_most_free_is_taken() -> 
     assert launched(found) == [("g1.one", "reserved", "cr-many")]
 
 
+@pytest.mark.report(518)
 def test_a_launch_is_in_reservations_or_in_capacity_blocks_the_cheaper_first_and_in_one_block_alone() -> None:
     """An on-demand reservation goes before a block at the same price; of blocks the cheapest type is left."""
     block = reservation("cr-block", ends_ns=10**18)
@@ -112,6 +114,7 @@ def test_a_launch_is_in_reservations_or_in_capacity_blocks_the_cheaper_first_and
     assert found.launches[0].labels[labels.RESERVATION_TYPE] == "capacity-block"
 
 
+@pytest.mark.report(518)
 def test_a_capacity_block_is_not_launched_in_within_forty_minutes_of_its_end() -> None:
     ends = 10 * NS_PER_HOUR
     block = reservation("cr-1", ends_ns=ends)

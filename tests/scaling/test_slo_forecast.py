@@ -79,10 +79,11 @@ LONG = 20 * 60 // TICK_S
     [
         pytest.param([5.0] * LONG, 5, 5, id="steady"),
         pytest.param(
-            [2 + 6 * (i + 0.5) / LONG for i in range(LONG)], 8, 8 + 6 * 600 / 1200, id="a rise for 20 minutes"
+            [2 + 6 * (i + 0.5) / LONG for i in range(LONG)], 8, 8 + 6 * 600 / 1200 / 2, id="a rise for 20 minutes"
         ),
         pytest.param([8 - 6 * (i + 0.5) / LONG for i in range(LONG)], 2, 2.75, id="a fall is not extended"),
         pytest.param([*[2.0] * (LONG - 20), *[8.0] * 20], 8, 8, id="a step five minutes ago"),
+        pytest.param([*[2.0] * (LONG - 48), *[8.0] * 48], 8, 8, id="a step twelve minutes ago"),
         pytest.param([*[8.0] * (LONG - 10), *[2.0] * 10], 2, 2, id="a fall two minutes and a half ago"),
     ],
 )
@@ -90,6 +91,18 @@ def test_with_twenty_minutes_of_history(rates: list[float], level: float, upper:
     """A line along all of it where one fits; what came in the last five minutes is served in any case."""
     found = _ahead(rates, 600, far=True)
     assert (found[0], found[2]) == pytest.approx((level, upper), abs=0.05)
+
+
+@pytest.mark.parametrize("minutes", [4, 8, 14])
+def test_a_rise_that_is_over_is_not_taken_to_go_on(minutes: int) -> None:
+    """Requests at random, of which there were a quarter as many until some minutes ago."""
+    rng = np.random.default_rng(3)
+    since = minutes * 60 // TICK_S
+    uppers = []
+    for _ in range(200):
+        numbers = [*rng.poisson(0.25 * TICK_S, LONG - since), *rng.poisson(1.0 * TICK_S, since)]
+        uppers.append(_ahead([n / TICK_S for n in numbers], 600, far=True)[2])
+    assert np.mean(uppers) < 1.25
 
 
 @pytest.mark.parametrize("scatter", [1, 4])

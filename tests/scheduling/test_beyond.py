@@ -43,10 +43,10 @@ def test_where_there_is_nobody_else_it_is_placed(written: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("settings", [STRICT, place.DEFAULTS], ids=["strict", "alone"])
-def test_a_pod_with_claims_on_devices_waits_in_every_world(settings: place.Settings) -> None:
+def test_a_pod_waits_whose_claims_on_devices_nobody_has_looked_at(settings: place.Settings) -> None:
     (decision,) = _decide({"resourceClaims": [{"name": "gpu"}]}, settings)
     assert isinstance(decision, Wait)
-    assert decision.reason.verdict == "resource claims are not placed by this scheduler"
+    assert decision.reason.verdict == "resource claims are not known here yet"
 
 
 def test_volumes_of_the_node_are_no_reason_to_wait() -> None:

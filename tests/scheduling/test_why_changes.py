@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -271,6 +272,30 @@ def test_a_whole_gpu_is_made_of_instances_that_nobody_uses() -> None:
     spec = node("n", labels=A100_LABELS, resources=offered([cut], GPU), cuts=(cut,), device_resource=GPU)
     made = fleet(spec, pods=[one])
     assert texts(made, one, frozenset({"recut"})) == ["change the MIG layout of GPU 0 on node n to whole"]
+
+
+@pytest.mark.parametrize(
+    ("label", "used", "text"),
+    [
+        ("40400", {"gpus": 1}, "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed"),
+        (
+            "40400",
+            {"gpu-fraction": "0.5"},
+            "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed",
+        ),
+        ("41000", {"gpus": 1}, "change the MIG layout of GPU 1 on node n to 3g.20gb, with MIG strategy mixed"),
+        ("41000", {"gpu-fraction": "0.5"}, "drop resource nvidia.com/mig-3g.20gb: no node has it"),
+    ],
+)
+def test_a_card_is_cut_beside_one_in_use_though_its_label_says_another_memory_than_its_instances_have(
+    label: str, used: dict[str, Any], text: str
+) -> None:
+    one = pod("waiting", resources={"nvidia.com/mig-3g.20gb": 1})
+    user = pod("user", gpus=1) if "gpus" in used else pod("user", annotations=used)
+    made = fleet(
+        node("n", gpus=2, labels={**A100_LABELS, "nvidia.com/gpu.memory": label}), pods=[one], bound={"n": [user]}
+    )
+    assert texts(made, one) == [text]
 
 
 def test_a_card_in_use_is_not_cut() -> None:

@@ -193,3 +193,14 @@ def test_followers_are_waited_for_once_their_leader_is_bound() -> None:
 def test_a_gang_that_nobody_leads_waits_for_all_its_pods() -> None:
     fleet = cluster(3)
     assert stand(fleet, job_set(parts=(part("worker", 1, 3),)), only="-0$", now_ns=10 * NS_PER_S) == {}
+
+
+@pytest.mark.parametrize(("racks", "jobs", "room"), [(2, 3, "2 have"), (1, 2, "1 has"), (3, 12, "3 have")])
+def test_fewer_racks_than_jobs_are_told_by_number(racks: int, jobs: int, room: str) -> None:
+    fleet = cluster(racks)
+    assert stand(fleet, job_set(meta=JOB_SET, parts=(part("worker", jobs, 2),))) == {}
+    given = objects(job_set(meta=JOB_SET, parts=(part("worker", jobs, 2),)))
+    decided = place.decide(Snapshot(0, fleet, gangs=gangs_of(given)))
+    assert {one.reason.verdict for one in decided} == {
+        f"gang ml/jobset/js needs {jobs} domains of {RACK}, one for each of its jobs alone; {room} room for one"
+    }

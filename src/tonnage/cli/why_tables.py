@@ -132,6 +132,8 @@ class _Printer:
         for one in out:
             table.add_row(str(one.nodes), Text(one.reason), Text(", ".join(one.examples)))
         self.console.print(table)
+        for detail in (detail for one in out for detail in one.details):
+            self._line(detail, "dim", 2)
 
     def _pod_changes(self, receipt: PodReceipt) -> None:
         if receipt.state in (RUNS, FITS) or receipt.fit:

@@ -12,17 +12,14 @@ from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
 from tonnage.control.loops import Loop, Taken
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
-from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Ref, Refused
+from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Wait
+from tonnage.fleet.claim_plans import as_planned
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
-from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter
-from tonnage.partitioning import adapt
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
-from tonnage.provisioning.cluster_autoscaler import scale_up
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.devices import Devices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -90,14 +87,23 @@ class Provisioner:
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Launch for each node to launch, and a Wait for each pod that no node could ever take."""
+        from tonnage.partitioning import adapt  # whoever states NodePools does not plan yet
+
         snapshot = world.snapshot()
         fleet = snapshot.fleet
         self._filters = Filters.of(fleet, self._filters)
         seated = adapt.seated(snapshot, self._filters)
         self.nominated = frozenset(seated.values())
-        waiting = pending_pods(fleet, seated)
+        serves = self.policy != KARPENTER
+        waiting = pending_pods(fleet, seated, claims=serves)
+        planned = {one.ref for one in waiting}
+        unplanned = [
+            wait
+            for wait in not_planned(fleet, planned, NO_TEMPLATE if serves else IGNORED)
+            if fleet.pod_by_key[wait.pod.namespace, wait.pod.name] not in seated
+        ]
         if not waiting:
-            return ()
+            return unplanned
         pools = self.pools()
         settings = pools.plan_settings(
             frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
@@ -116,7 +122,7 @@ class Provisioner:
         )
         plan = self._plan(snapshot, waiting, nodes, pools, settings)
         self.nominated |= {n.node.name for n in plan.nominations}
-        return (*plan.launches, *plan.waits)
+        return (*plan.launches, *plan.waits, *unplanned)
 
     def _plan(
         self,
@@ -128,8 +134,12 @@ class Provisioner:
     ) -> Plan:
         node_pools = pools.node_pools
         if self.policy == KARPENTER:
+            from tonnage.provisioning import karpenter as planner
+
             return planner.plan(waiting, nodes, node_pools, self.catalogue, settings)
         if self.policy == CLUSTER_AUTOSCALER:
+            from tonnage.provisioning.cluster_autoscaler import scale_up
+
             return scale_up.plan(waiting, nodes, node_pools, self.catalogue, settings, pools.autoscaler, loops=1)
         from tonnage.provisioning.optimal import plan as optimal  # its solver takes a while to load
 
@@ -155,20 +165,39 @@ class Provisioner:
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 
-def pending_pods(fleet: Fleet, seated: Container[int] = ()) -> list[pods.PendingPod]:
+IGNORED = "ResourceClaims are ignored by Karpenter (--ignore-dra-requests is on by default)"
+NO_TEMPLATE = "ResourceClaims that whole GPUs of no instance type serve, or that have devices already"
+
+
+def pending_pods(fleet: Fleet, seated: Container[int] = (), *, claims: bool = True) -> list[pods.PendingPod]:
     """The pods for which nodes are planned, those of one class with one shape. ``seated``: rows of pods that have a
-    place in view."""
-    waiting, shapes = [], dict[int, pods.PodShape]()
+    place in view; ``claims``: whether nodes are planned for ResourceClaims."""
+    waiting, shapes = [], dict[int, pods.PodShape | None]()
     for row in fleet.pending:
         pod = fleet.pod(row)
         s = pod.spec
-        if s.spec.scheduling_gates or s.daemon or row in seated or s.volumes.waits or s.spec.resource_claims:
+        if s.spec.scheduling_gates or s.daemon or row in seated or s.volumes.waits:
+            continue
+        if s.spec.resource_claims and (not claims or s.claims.waits):
             continue
         if pod.class_id not in shapes:
-            shapes[pod.class_id] = pods.PodShape.of(folded(s.spec, s.volumes), s.annotations)
-        own = fleet.classes.rows[pod.class_id].labels
-        waiting.append(pods.PendingPod(s.ref, shapes[pod.class_id], s.created_ns, own))
+            spec = as_planned(s, fleet.device_claims)
+            shapes[pod.class_id] = pods.PodShape.of(spec, s.annotations) if spec is not None else None
+        shape = shapes[pod.class_id]
+        if shape is not None:
+            own = fleet.classes.rows[pod.class_id].labels
+            waiting.append(pods.PendingPod(s.ref, shape, s.created_ns, own))
     return waiting
+
+
+def not_planned(fleet: Fleet, planned: Container[Ref], why: str) -> list[Wait]:
+    """The pods with ResourceClaims that wait and for which no node is planned."""
+    waits = []
+    for row in fleet.pending:
+        s = fleet.pod(row).spec
+        if s.spec.resource_claims and not (s.spec.scheduling_gates or s.claims.waits) and s.ref not in planned:
+            waits.append(Wait(s.ref, Reason(why), by="provisioner"))
+    return waits
 
 
 def waiting_gangs(snapshot: Snapshot, waiting: Container[Ref]) -> dict[str, tuple[Ref, ...]]:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tonnage.control.loops import Appointment, Loop, Timetable, tick
-from tonnage.decisions import UNABLE, Applied, Decision, Outcome, Ref, Refused, Scale
+from tonnage.decisions import UNABLE, Applied, Decision, Instances, Outcome, Ref, Refused, Scale
+from tonnage.fleet.cluster_state import State
+from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import PodSpec
-from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
+from tonnage.fleet.snapshot import ClaimView, PodLife, PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.metrics.promql import Result, Vector
 from tonnage.objects import core
+from tonnage.objects.policy import PodDisruptionBudget
 
 REPLICAS = {"Deployment": "kube_deployment_spec_replicas", "StatefulSet": "kube_statefulset_replicas"}
 READY = {
@@ -68,6 +71,50 @@ class _Pods:
     born_ns: list[int] = field(default_factory=list)
 
 
+class PastState(State):
+    """Of what is over only the workloads are known, and their pods."""
+
+    def __init__(self, fleet: Fleet, workloads: Callable[[], Mapping[str, WorkloadView]]) -> None:
+        super().__init__(fleet)
+        self._workloads = workloads
+
+    def workloads(self) -> Mapping[str, WorkloadView]:
+        return self._workloads()
+
+    def claims(self) -> tuple[ClaimView, ...]:
+        return ()
+
+    def knows_claim(self, name: str) -> bool:
+        return False
+
+    def last_claim(self) -> int:
+        return 0
+
+    def gangs(self) -> Mapping[str, Gang]:
+        return {}
+
+    def done(self) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def topologies(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+    def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        return ()
+
+    def life(self, pod: str) -> PodLife:
+        return PodLife()
+
+    def lives(self) -> Mapping[str, PodLife]:
+        return {}
+
+    def relayouts(self) -> Mapping[tuple[str, int], Instances]:
+        return {}
+
+    def fixed(self) -> Mapping[tuple[str, int], str]:
+        return {}
+
+
 class Past:
     """The world of these workloads while it lasted. ``ready_after_ns``: what a followed replica takes to be Ready;
     those at the start are."""
@@ -77,6 +124,7 @@ class Past:
         self._workloads = {one.key: one for one in workloads}
         self._fleet, self._now_ns, self._made = Fleet(), 0, 0
         self._pods = {key: _Pods() for key in self._workloads}
+        self._state = PastState(self._fleet, self._views)
         self._unknown = set(self._workloads)
         """Workloads of which nothing was counted at this time."""
 
@@ -124,8 +172,10 @@ class Past:
 
     def snapshot(self) -> Snapshot:
         """The workloads of which there are counts, with pods on nodes of which nothing is known."""
-        known = {key: one for key, one in self._workloads.items() if key not in self._unknown}
-        return Snapshot(self._now_ns, self._fleet, {key: self._view(one) for key, one in known.items()})
+        return self._state.snapshot(self._now_ns)
+
+    def _views(self) -> dict[str, WorkloadView]:
+        return {key: self._view(one) for key, one in self._workloads.items() if key not in self._unknown}
 
     def _view(self, one: PastWorkload) -> WorkloadView:
         pods = self._pods[one.key]

@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
 from tonnage.control.choices import KARPENTER, RELAYOUT, STATIC
-from tonnage.control.disruption import node_loops
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
-from tonnage.control.partitioner import Partitioner
-from tonnage.control.rebalance import Rebalance
 from tonnage.control.scheduler import Scheduler
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.provisioning.consolidation import Gates
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.gangs.release import Patience
@@ -69,6 +65,10 @@ class Policy:
     ) -> tuple[Loop, ...]:
         """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
         :class:`tonnage.control.disruption.Disruption`."""
+        from tonnage.control.disruption import node_loops  # these and what they load are for those who buy nodes
+        from tonnage.control.rebalance import Rebalance
+        from tonnage.provisioning.consolidation import Gates
+
         more = [lambda provisioner: Rebalance(provisioner).loop()] if self.rebalance else []
         gates = Gates(spot_to_spot_consolidation=self.spot_to_spot)
         return node_loops(catalogue, pools, epoch_ns, self.provisioning, gates, expires=expires, more=more)
@@ -76,7 +76,11 @@ class Policy:
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:
         """The loop that changes MIG layouts for pods that the scheduler with these settings places, where the policy
         wants that."""
-        return [Partitioner(settings).loop()] if self.partitioning == RELAYOUT else []
+        if self.partitioning != RELAYOUT:
+            return []
+        from tonnage.control.partitioner import Partitioner
+
+        return [Partitioner(settings).loop()]
 
 
 DEFAULT = Policy()

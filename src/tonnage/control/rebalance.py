@@ -103,7 +103,7 @@ def _movable(snapshot: Snapshot, at_risk: frozenset[str]) -> list[pods.PendingPo
     for name in sorted(at_risk):
         for row in sorted(fleet.node(fleet.node_by_name[name]).pods):
             spec = fleet.pod(row).spec
-            if spec.daemon or spec.gang or not _workload(snapshot, spec.ref):
+            if spec.daemon or spec.gang or spec.spec.resource_claims or not _workload(snapshot, spec.ref):
                 continue
             shape = pods.PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
             labels = fleet.classes.rows[fleet.pod(row).class_id].labels

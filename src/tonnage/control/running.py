@@ -84,7 +84,7 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
             continue
         if of not in shapes:
             shapes[of] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-            staying[of] = stays(spec.spec)
+            staying[of] = stays(spec.spec) or bool(spec.spec.resource_claims)  # its devices are prepared where it is
         started = snapshot.life(pod.key).started_ns
         found.setdefault(pod.node, []).append(
             MovablePod(

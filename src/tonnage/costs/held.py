@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tonnage.costs.ledger import Resources
+from tonnage.fleet import claimed_gpus
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How, Piece
 from tonnage.fleet.state import Fleet
@@ -20,7 +21,8 @@ def held(fleet: Fleet, row: int, *, gpus: bool) -> Resources:
         return Resources(0, requests.get("cpu", 0), requests.get("memory", 0))
     pod = fleet.pod(row)
     whole = len(set(pod.devices) - {piece.device for piece in pod.pieces})
-    return Resources(sum((part_of(fleet, pod.node, piece) for piece in pod.pieces), Fraction(0)) + whole)
+    parts = sum((part_of(fleet, pod.node, piece) for piece in pod.pieces), Fraction(0))
+    return Resources(parts + whole + claimed_gpus.share(fleet, row))
 
 
 def part_of(fleet: Fleet, node: int, piece: Piece) -> Fraction:

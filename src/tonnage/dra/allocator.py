@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tonnage.dra.allocated import AllocatedState
-from tonnage.dra.compiled import cel_compiler
 from tonnage.dra.components import Shape
 from tonnage.dra.features import Features
 from tonnage.dra.node_devices import NodeDevices
@@ -72,7 +71,11 @@ class Allocator:
         self.features = features if features is not None else Features()
         self._slices = Slices(slices, self.features, taint_rules)
         self._classes = {one.name: one for one in classes}
-        self._selectors = Selectors(compiler if compiler is not None else cel_compiler(self.features))
+        if compiler is None:
+            from tonnage.dra.compiled import cel_compiler  # CEL is for clusters with claims alone
+
+            compiler = cel_compiler(self.features)
+        self._selectors = Selectors(compiler)
         self._shapes: dict[object, Shape] = {}
         self._nodes: dict[str, NodeDevices] = {}
 

@@ -11,6 +11,7 @@ from tonnage.cuda_fit import pods as cuda_pods
 from tonnage.cuda_fit.need import Need
 from tonnage.fleet import asks
 from tonnage.fleet.asks import NOTHING, Ask
+from tonnage.fleet.claim_needs import UNKNOWN_CLAIMS, ClaimNeed
 from tonnage.fleet.columns import Interned
 from tonnage.fleet.disks import Disk, inline_disks
 from tonnage.fleet.features import needed
@@ -48,7 +49,8 @@ class PodClass:
     """All that placement can see of a pod. ``identity``: number of its namespace and labels, by which others select.
 
     ``ports``: of its node that it takes; ``disks``: that it mounts there; ``alone``: claims that no other pod may use
-    meanwhile; ``attaches``: (driver, volume) of those that count against what a node can attach."""
+    meanwhile; ``attaches``: (driver, volume) of those that count against what a node can attach; ``claims``: what its
+    ResourceClaims ask, as :class:`~tonnage.fleet.claim_needs.ClaimNeed` has it."""
 
     id: int
     shape: int
@@ -61,6 +63,7 @@ class PodClass:
     alone: tuple[str, ...] = ()
     attaches: tuple[tuple[str, str], ...] = ()
     disks: tuple[Disk, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 class ClassTable:
@@ -83,11 +86,12 @@ class ClassTable:
         spec: core.PodSpec,
         annotations: Mapping[str, str] = _NONE,
         volumes: VolumeNeed = UNKNOWN,
+        claims: ClaimNeed = UNKNOWN_CLAIMS,
     ) -> int:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
         asked = asks.relevant(annotations)
         template = (id(spec), namespace, asked)
-        plain = not volumes.reach and not volumes.alone and not volumes.attaches
+        plain = not (volumes.reach or volumes.alone or volumes.attaches or claims.asks)
         known = self._templates.get(template) if plain else None
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]
@@ -95,7 +99,7 @@ class ClassTable:
         affinity = spec.affinity
         others = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else None
         ports, disks = host_ports(spec), inline_disks(spec)
-        of_volumes = (volumes.alone, volumes.attaches, disks)
+        of_volumes = (volumes.alone, volumes.attaches, disks, claims.asks)
         rules = others, spec.topology_spread_constraints, ports, of_volumes
         key = self._encode((namespace, labels, shape, rules))
         class_id = self._classes.get(key)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
+from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.devices import How
 from tonnage.fleet.outfit import outfit
 from tonnage.fleet.rows import PodRow
@@ -19,7 +20,14 @@ COLUMNS = ("holder", "milli", "mib", "mask", "sharers")
 def violations(fleet: Fleet) -> list[str]:
     """Every broken invariant as one sentence; empty when all hold."""
     columns, broken = _device_columns(fleet)
-    return [*_resources(fleet, columns), *broken, *_devices(fleet, columns), *_pods(fleet), *_nodes(fleet)]
+    return [
+        *_resources(fleet, columns),
+        *broken,
+        *_devices(fleet, columns),
+        *_pods(fleet),
+        *_nodes(fleet),
+        *_claims(fleet),
+    ]
 
 
 Columns = dict[str, NDArray[np.int32]]
@@ -178,6 +186,15 @@ def _pods(fleet: Fleet) -> list[str]:
     if leaving != {(number, at): n for number, nodes in fleet.leaving.items() for at, n in nodes.items()}:
         found.append("the pods that are being deleted differ from the pod table")
     return found
+
+
+def _claims(fleet: Fleet) -> list[str]:
+    """What ResourceClaims hold, and who uses them."""
+    users: dict[ClaimKey, set[int]] = {}
+    for row, pod in enumerate(fleet.pods):
+        for key in pod.spec.claims.keys if pod is not None and pod.node >= 0 else ():
+            users.setdefault(key, set()).add(row)
+    return fleet.device_claims.violations(users)
 
 
 def _nodes(fleet: Fleet) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tonnage.fleet.cards import NO_DEVICE, Chosen
+from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards, Chosen
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Holding
 from tonnage.fleet.node_columns import Amounts, NodeColumns
@@ -39,6 +39,13 @@ def check_kept(holding: Holding, row: int, given: Amounts) -> None:
         raise Conflict(f"node {node.spec.name}: a device that a pod holds cannot be taken away")
 
 
+def too_small(cards: Cards, row: int, memory: int) -> bool:
+    """Whether parts of devices of this node are held, which may be of more memory than each would have then (MiB).
+
+    A label counts what a driver leaves of a GPU, the facts what its MIG instances are cut of: these differ a little."""
+    return bool(memory < cards.memory[row]) and bool((cards.holder[row] == SHARED_DEVICE).any())
+
+
 def recut(
     holding: Holding, row: int, new: tuple[Cut, ...], held: Mapping[int, Chosen]
 ) -> tuple[NodeSpec, dict[str, int]]:
@@ -57,7 +64,7 @@ def recut(
         if not new[device].keeps(old[device], pieces):
             raise Conflict(f"node {spec.name}: device {device} is in use and would be repartitioned")
     memory = outfit(replace(node, spec=after), {}).memory
-    if held and memory != nodes.cards.memory[row]:
+    if too_small(nodes.cards, row, memory):
         raise Conflict(f"node {spec.name}: its devices are in use and would have {memory} MiB then")
     more = nodes.allocatable_of(row)
     for sign, of in ((-1, old), (1, new)):

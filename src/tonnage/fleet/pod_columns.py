@@ -50,7 +50,7 @@ class PodColumns:
 
     def class_id(self, spec: PodSpec) -> int:
         """The id of the class of such a pod, made when it is first seen."""
-        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes)
+        return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes, spec.claims)
 
     def requests(self, shape_id: int, column_of: Callable[[str], int]) -> Requests:
         """(column, amount) of each resource that pods of this shape request, by column; zero requests are left out."""

@@ -10,6 +10,7 @@ import msgspec
 
 from tonnage.decisions import Ref
 from tonnage.facts.labels import HOSTNAME
+from tonnage.fleet.claim_needs import UNKNOWN_CLAIMS, ClaimNeed
 from tonnage.fleet.devices import Cut, Piece
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
@@ -107,7 +108,7 @@ class PodSpec:
 
     ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
     ``gang``, ``subgroup``: the gang that it is bound with, and its part of it; empty: none. ``volumes``: what the
-    volumes that it claims ask of its node. ``leaving``: it is being deleted.
+    volumes that it claims ask of its node; ``claims``: what its ResourceClaims ask. ``leaving``: it is being deleted.
     """
 
     namespace: str
@@ -123,6 +124,7 @@ class PodSpec:
     gang: str = ""
     subgroup: str = ""
     volumes: VolumeNeed = UNKNOWN
+    claims: ClaimNeed = UNKNOWN_CLAIMS
     leaving: bool = False
 
     @property

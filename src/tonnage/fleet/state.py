@@ -20,11 +20,14 @@ from typing import Final, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.dra.pools import NodeView
 from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet import offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
+from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import Journal
+from tonnage.fleet.device_claims import CannotAllocate, DeviceClaims, Released
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Holding, Place
 from tonnage.fleet.namespaces import Namespaces
@@ -34,6 +37,7 @@ from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, P
 from tonnage.fleet.undo import UndoLog
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
+from tonnage.objects.dra import AllocationResult
 
 __all__ = ["BASE_RESOURCES", "CPU", "FREE_DEVICE", "HOSTNAME", "MEMORY", "NO_DEVICE", "PODS", "SHARED_DEVICE"]
 __all__ += ["Conflict", "Fleet", "NodeRow", "NodeSpec", "PodRow", "PodSpec"]
@@ -47,7 +51,8 @@ class Fleet:
 
     ``topology_revision``: the number of the state that the nodes are in, whatever pods are bound: what is changed gets
     a number that no state had before, and a what-if that ends brings the old one back. ``attach_limits``: node → CSI
-    driver → how many volumes of it the node can attach, where that is known.
+    driver → how many volumes of it the node can attach, where that is known. ``device_claims``: ResourceClaims, and
+    what they hold.
     """
 
     def __init__(self) -> None:
@@ -61,6 +66,7 @@ class Fleet:
         self.topology_revision = 0
         self.namespaces = Namespaces()
         self.attach_limits: dict[str, dict[str, int]] = {}
+        self.device_claims = DeviceClaims()
         self.nodes: Final = self._nodes.rows
         self.node_by_name: Final = self._nodes.by_name
         self.resources: Final = self._nodes.resources
@@ -337,6 +343,25 @@ class Fleet:
         pod.class_id = self._pods.class_id(pod.spec)
         self.revision += 1
 
+    def set_claims(self, row: int, claims: ClaimNeed) -> None:
+        """The ResourceClaims of a pod have changed, or more is known of them. A bound pod keeps what it has. Not inside
+        a what-if."""
+        pod = self.pod(row)
+        if pod.spec.claims == claims:
+            return
+        if self._undo.records:
+            raise RuntimeError("claims do not change inside a what-if")
+        node, chosen = pod.node, (pod.devices, pod.pieces)
+        if node >= 0:
+            self.device_claims.leave(row, pod.spec.uid, reserved=False)
+            self._lift(row, pod)
+        pod.spec = replace(pod.spec, claims=claims)
+        pod.class_id = self._pods.class_id(pod.spec)
+        if node >= 0:
+            self.device_claims.join(row, claims.keys)
+            self._put_on(row, node, self.requests(self.pod_class(row).shape), chosen)
+        self.revision += 1
+
     def remove_pod(self, row: int) -> None:
         """Remove a pod; unbinds it first."""
         pod = self.pod(row)
@@ -359,13 +384,15 @@ class Fleet:
         *,
         observed: bool = False,
         places: Sequence[Place] = (),
+        allocations: Mapping[ClaimKey, AllocationResult] | None = None,
     ) -> tuple[int, ...]:
         """Bind a pending pod; returns the devices that it is on: those given, else the lowest free ones, and for parts
-        of devices the tightest that have room. ``places``: where what was observed stands, if that is known.
+        of devices the tightest that have room. ``places``: where what was observed stands, if that is known. Claims
+        that have no devices are allocated, by ``allocations`` where given.
 
-        Raises Conflict when the pod is bound, the node is gone, a resource is short or a device is not free. What was
-        ``observed`` is so, whether it fits or not: free amounts turn negative, and devices that are missing are not
-        held."""
+        Raises Conflict when the pod is bound, the node is gone, a resource is short, a device is not free or a claim
+        cannot be had. What was ``observed`` is so, whether it fits or not: free amounts turn negative, devices that are
+        missing are not held, and no claim is allocated."""
         pod, _ = self._pending(pod_row), self.node(node_row)
         pod_class = self._pods.class_of(pod)
         requests = self.requests(pod_class.shape)
@@ -375,8 +402,28 @@ class Fleet:
             chosen = self._holding.stand(pod_class, node_row, places)
         else:
             chosen = self._holding.choose(pod_class, node_row, devices, observed=observed)
-        self._put_on(pod_row, node_row, requests, chosen)
+        taken: tuple[ClaimKey, ...] = ()
+        if pod.spec.claims.keys:
+            taken = self._claim_devices(pod_row, node_row, allocations, observed=observed)
+        self._put_on(pod_row, node_row, requests, chosen, taken)
         return chosen[0]
+
+    def _claim_devices(
+        self, pod_row: int, node_row: int, given: Mapping[ClaimKey, AllocationResult] | None, *, observed: bool
+    ) -> tuple[ClaimKey, ...]:
+        keys, claims = self.pod(pod_row).spec.claims.keys, self.device_claims
+        if observed:
+            claims.join(pod_row, keys)
+            return ()
+        try:
+            return claims.bind(pod_row, keys, self.node_view(node_row), given)
+        except CannotAllocate as why:
+            raise Conflict(f"node {self.node(node_row).spec.name}: {why}") from None
+
+    def node_view(self, row: int) -> NodeView:
+        """The node as selectors of devices see it."""
+        node = self.node(row)
+        return NodeView(node.spec.name, node.labels)
 
     def _pending(self, pod_row: int) -> PodRow:
         pod = self._pods.pod(pod_row)
@@ -389,25 +436,49 @@ class Fleet:
         is ``observed``, and where devices are missing, nobody gets more of the shared ones meanwhile. Raises Conflict
         when the pod is bound or the node is gone."""
         pod, _ = self._pending(pod_row), self.node(node_row)
-        self._attach(pod_row, node_row, self._holding.claim(self._pods.class_of(pod), node_row))
+        chosen, taken = self._holding.claim(self._pods.class_of(pod), node_row), tuple[ClaimKey, ...]()
+        if pod.spec.claims.keys:
+            try:
+                taken = self._claim_devices(pod_row, node_row, None, observed=False)
+            except Conflict:
+                self.device_claims.join(pod_row, pod.spec.claims.keys)
+        self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen, taken)
 
-    def _attach(self, pod_row: int, node_row: int, chosen: Chosen) -> None:
+    def _attach(self, pod_row: int, node_row: int, chosen: Chosen, released: tuple[Released, ...]) -> None:
+        """Undo :meth:`unbind`."""
+        if keys := self.pod(pod_row).spec.claims.keys:
+            self.device_claims.come_back(pod_row, keys, released)
         self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen)
 
-    def _put_on(self, pod_row: int, node_row: int, requests: Requests, chosen: Chosen) -> None:
+    def _put_on(
+        self, pod_row: int, node_row: int, requests: Requests, chosen: Chosen, taken: tuple[ClaimKey, ...] = ()
+    ) -> None:
         self._holding.put(pod_row, node_row, requests, chosen)
         self.revision += 1
-        self._undo.note("unbind", pod_row)
+        self._undo.note("_detach", pod_row, taken)
+
+    def _detach(self, pod_row: int, taken: tuple[ClaimKey, ...]) -> None:
+        """Undo :meth:`bind`."""
+        pod = self.pod(pod_row)
+        if pod.spec.claims.keys:
+            self.device_claims.withdraw(pod_row, taken)
+        self._lift(pod_row, pod)
+
+    def _lift(self, pod_row: int, pod: PodRow) -> None:
+        self._holding.lift(pod_row, self.requests(self._pods.class_of(pod).shape))
+        self.revision += 1
 
     def unbind(self, pod_row: int) -> None:
-        """Take a bound pod from its node; it is pending again."""
+        """Take a bound pod from its node; it is pending again. Of claims that it was the last to use, those lose their
+        devices whose status does not have any; inside a what-if the others too."""
         pod = self.pod(pod_row)
         if pod.node < 0:
             raise Conflict(f"pod {pod.key} is not bound")
-        node_row, chosen = pod.node, (pod.devices, pod.pieces)
-        self._holding.lift(pod_row, self.requests(self._pods.class_of(pod).shape))
-        self.revision += 1
-        self._undo.note("_attach", pod_row, node_row, chosen)
+        node_row, chosen, released = pod.node, (pod.devices, pod.pieces), tuple[Released, ...]()
+        if pod.spec.claims.keys:
+            released = self.device_claims.leave(pod_row, pod.spec.uid, reserved=self._undo.records)
+        self._lift(pod_row, pod)
+        self._undo.note("_attach", pod_row, node_row, chosen, released)
 
     def forget_classes(self) -> None:
         """Drop the pod classes that no pod has any more; the others get new numbers. Not inside a what-if.

@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tonnage.dra.allocated import AllocatedState, DeviceID
-from tonnage.dra.allocator import Allocation, Allocator, Feasibility
+from tonnage.dra.allocator import Allocator, Feasibility
 from tonnage.dra.pools import NodeView
+from tonnage.dra.told import by_reason, named
 from tonnage.health.told import NEVER, RUNS, STARTS, WAITS, Told
 from tonnage.objects import core, dra
 from tonnage.objects.base import KubeObject, where
-
-_SHOWN = 5
 
 
 def of_claim(about: str, claim: dra.ResourceClaim, objects: Sequence[KubeObject]) -> Told:
@@ -30,11 +29,11 @@ def of_claim(about: str, claim: dra.ResourceClaim, objects: Sequence[KubeObject]
     state = AllocatedState.of(others)
     found = {node.name: allocator.allocate([claim], node, state) for node in _nodes(objects, slices)}
     fits = {name: one for name, one in found.items() if one.feasibility is Feasibility.ALLOCATED}
-    details = _reasons({name: one for name, one in found.items() if name not in fits})
+    details = by_reason({name: one for name, one in found.items() if name not in fits})
     if fits:
         name, one = next(iter(fits.items()))
         devices = _devices(one.results[0])
-        line = f"is pending, and can be allocated on {_named(list(fits))}: on {name} it would get {devices}"
+        line = f"is pending, and can be allocated on {named(list(fits))}: on {name} it would get {devices}"
         return Told(about, STARTS, line, details, "create a pod that uses it: it is allocated where the pod is placed")
     place = where(claim, "spec.devices.requests")
     wrong = sorted({one.error for one in found.values() if one.error})
@@ -50,16 +49,16 @@ def of_claim(about: str, claim: dra.ResourceClaim, objects: Sequence[KubeObject]
 
 def _allocated(about: str, claim: dra.ResourceClaim, allocation: dra.AllocationResult) -> Told:
     users = [one.name for one in claim.status.reserved_for]
-    used = f"reserved for {_named(users)}" if users else "reserved for nobody"
+    used = f"reserved for {named(users)}" if users else "reserved for nobody"
     terms = allocation.node_selector.node_selector_terms if allocation.node_selector is not None else []
     names = [name for term in terms for field in term.match_fields for name in field.values]
-    there = f" on {_named(names)}" if names else ""
+    there = f" on {named(names)}" if names else ""
     return Told(about, RUNS, f"is allocated{there}: {_devices(allocation)}; {used}")
 
 
 def _devices(allocation: dra.AllocationResult) -> str:
     shown = [f"{DeviceID(one.driver, one.pool, one.device)} for {one.request}" for one in allocation.devices.results]
-    return _named(shown)
+    return named(shown)
 
 
 def _nodes(objects: Sequence[KubeObject], slices: Sequence[dra.ResourceSlice]) -> list[NodeView]:
@@ -70,18 +69,3 @@ def _nodes(objects: Sequence[KubeObject], slices: Sequence[dra.ResourceSlice]) -
             if name:
                 known.setdefault(name, NodeView(name))
     return [known[name] for name in sorted(known)]
-
-
-def _reasons(refused: dict[str, Allocation]) -> tuple[str, ...]:
-    """What is said of the nodes, those together of which the same is said."""
-    by_reason: dict[str, list[str]] = {}
-    for name, one in refused.items():
-        parts = [one.error] if one.error else [*map(str, one.reasons), *one.pools] or [one.feasibility.value]
-        for part in parts:
-            by_reason.setdefault(part, []).append(name)
-    return tuple(f"{_named(names)}: {reason}" for reason, names in by_reason.items())
-
-
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Alternative, Bind, Launch, Reason, Ref, Wait
@@ -24,15 +24,12 @@ from tonnage.objects import core, karpenter
 from tonnage.objects.api.placing import REQUIRED
 from tonnage.objects.base import where
 from tonnage.provisioning import explain, pods
-from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.plans import Plan
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.scheduling import place
 from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache
-from tonnage.scheduling.why import gang as why_gang
-from tonnage.scheduling.why import search
 from tonnage.scheduling.why.changes import (
     AFFINITY,
     SPREAD,
@@ -48,7 +45,10 @@ from tonnage.scheduling.why.changes import (
     Tolerate,
 )
 
-Edits: TypeAlias = tuple[Edit | why_gang.GangEdit, ...]
+if TYPE_CHECKING:
+    from tonnage.scheduling.why.gang_changes import GangEdit
+
+Edits: TypeAlias = "tuple[Edit | GangEdit, ...]"
 MOST = 64
 """Pods of one workload that are looked at; what holds for this many holds for more."""
 SHORT = "Insufficient "
@@ -133,7 +133,9 @@ class Outlook:
         NodePools."""
         if not waiting or self.pools is None or not self.pools.node_pools:
             return {spec.name: None for spec in waiting}
-        waits = self._plan(waiting).waits
+        waits = self._plan(
+            [spec for spec in waiting if not spec.claims.keys]
+        ).waits  # of devices to come nothing is known
         return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
     def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
@@ -145,6 +147,8 @@ class Outlook:
             if id(spec.spec) not in shapes:
                 shapes[id(spec.spec)] = pods.PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
             pending.append(pods.PendingPod(spec.ref, shapes[id(spec.spec)], labels=spec.labels))
+        from tonnage.provisioning import karpenter as planner
+
         return planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, self.pools.plan_settings())
 
     def _full(self) -> Iterator[ExistingNode]:
@@ -165,6 +169,9 @@ class Outlook:
         """The smallest change after which a node takes the pod; of a gang, its minimum."""
         if not self.nodes:
             return ()
+        from tonnage.scheduling.why import gang as why_gang  # for pods that wait alone
+        from tonnage.scheduling.why import search
+
         cache = Cache(snapshot.fleet)
         found = search.smallest(snapshot.fleet, row, cache)
         if found.change is not None and found.change.edits:
@@ -223,6 +230,7 @@ def _emptied(fleet: Fleet) -> Fleet:
     made = Fleet()
     made.attach_limits = fleet.attach_limits
     made.namespaces = fleet.namespaces
+    made.device_claims = fleet.device_claims.unallocated()
     for at in fleet.node_rows():
         node = fleet.node(at)
         spec = replace(
@@ -355,7 +363,7 @@ def _template_of(workload: WorkloadPods, spec: PodSpec) -> Pods:
     return workload.templates[0]
 
 
-def _field(template: Pods, edits: Sequence[Edit | why_gang.GangEdit]) -> tuple[str, str]:
+def _field(template: Pods, edits: Sequence[Edit | GangEdit]) -> tuple[str, str]:
     """The field of the pod's spec that the change is about, and the change."""
     if not edits:
         return "", ""
@@ -388,7 +396,7 @@ def _short_of(spec: core.PodSpec, waits: Reason) -> str:
     return requested(spec, lacking[0]) if lacking else ""
 
 
-def _then(edits: Sequence[Edit | why_gang.GangEdit]) -> str:
+def _then(edits: Sequence[Edit | GangEdit]) -> str:
     return " and ".join(edit.text() for edit in edits)
 
 

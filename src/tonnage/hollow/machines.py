@@ -20,6 +20,7 @@ import msgspec
 
 from tonnage.decisions import Ref, Refused
 from tonnage.facts import instances
+from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.rows import PodSpec
 from tonnage.fleet.state import Conflict
 from tonnage.hollow.mig_manager import MigManager
@@ -29,6 +30,7 @@ from tonnage.hollow.refused_pods import RefusedPods
 from tonnage.hollow.strangers import Ours, take_up
 from tonnage.hollow.workload_writer import WorkloadWriter
 from tonnage.kube.clock import rfc3339
+from tonnage.kube.resources import RESOURCE_CLAIMS
 from tonnage.kube.transport import ApiError, ClientError
 from tonnage.kube.verbs import Client
 from tonnage.live.views import launch_of
@@ -37,6 +39,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.life import Terminating
 from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim, WorkloadController
 from tonnage.objects import apps, core, karpenter
+from tonnage.objects.dra import AllocationResult, ResourceClaim
 from tonnage.workloads.failures import Cause
 
 K = TypeVar("K")
@@ -213,7 +216,7 @@ class Machines:
 
     def _bound(self, pod: Pod, node: SimulatedNode) -> None:
         try:
-            self.cluster.assign(pod, node)
+            self.cluster.assign(pod, node, None, self._allocations(pod))
         except Conflict as conflict:
             if self.cluster.runs_workloads or pod.workload.controller is not None:  # its workload makes another
                 self._lose(pod)
@@ -222,6 +225,19 @@ class Machines:
             else:
                 self.pods.failing[pod.namespace, pod.name] = (REJECTED, str(conflict))
         self._dirty_pods[pod.namespace, pod.name] = None
+
+    def _allocations(self, pod: Pod) -> dict[ClaimKey, AllocationResult] | None:
+        """What the API says that the pod's ResourceClaims have; None where it does not answer, or they have nothing."""
+        found: dict[ClaimKey, AllocationResult] = {}
+        for namespace, name in self.cluster.fleet.pod(pod.row).spec.claims.keys:
+            try:
+                one = msgspec.convert(self._client.get(RESOURCE_CLAIMS, name, namespace), ResourceClaim, strict=False)
+            except (ClientError, msgspec.ValidationError):
+                return None
+            if one.status.allocation is None:
+                return None
+            found[namespace, name] = one.status.allocation
+        return found or None
 
     def _pod_deleted(self, old: core.Pod) -> None:
         key = (old.namespace, old.name)

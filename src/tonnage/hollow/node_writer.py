@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tonnage.facts.labels import INITIALIZED, MIG_PREFIX, NVIDIA
-from tonnage.hollow import statuses
+from tonnage.hollow import slice_writer, statuses
 from tonnage.hollow.mig_manager import MigManager
 from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.transport import STRATEGIC_PATCH, ApiError
@@ -41,6 +41,7 @@ class NodeWriter:
         self._client = client
         self._stamp = stamp
         self._uids: dict[str, str] = {}  # of the Nodes that are there
+        self._published: dict[str, str] = {}  # by node: the uid of the Node whose slices are there
         self._claims: dict[str, JsonObject] = {}  # by machine: what of its NodeClaim's metadata its deletion needs
 
     # ---- what is there ----
@@ -92,6 +93,8 @@ class NodeWriter:
             status = statuses.node_status(node, allocatable, capacity, at, self._gone(name, allocatable))
             body = statuses.node_body(node, self.cluster.fleet.node(row), capacity)
             steps.append(partial(self._put_node, name, body, status, self._changes(node)))
+            if published := slice_writer.bodies(self.cluster, name):
+                steps.append(partial(self._put_slices, name, published))
         if name in self._claims:
             claim = statuses.claim_status(name, node, row is not None, capacity, at)
             steps.append(partial(self._put_claim, name, claim, statuses.claim_labels(node)))
@@ -135,6 +138,15 @@ class NodeWriter:
         self._client.patch(NODES, name, {"status": status}, subresource="status", content_type=STRATEGIC_PATCH)
         if changes:
             self._client.patch(NODES, name, changes)
+
+    def _put_slices(self, name: str, published: list[JsonObject]) -> None:
+        """What the node's DRA driver publishes, once."""
+        uid = self._uids.get(name, "")
+        if self._published.get(name) == uid:
+            return
+        owner: JsonObject = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        slice_writer.put(self._client, published, owner)
+        self._published[name] = uid
 
     def _create(self, body: JsonObject, status: JsonObject) -> None:
         body["status"] |= status

@@ -12,6 +12,7 @@ from tonnage.kube.transport import (
     JSON,
     JSON_PATCH,
     MERGE_PATCH,
+    Again,
     ApiError,
     ClientError,
     LostReply,
@@ -50,6 +51,7 @@ class Client:
         self.transport = transport
         self._overlapping = transport if isinstance(transport, Overlapping) else None
         self.field_manager = field_manager
+        self._reads_protobuf = True  # until the server says otherwise
 
     def call(
         self,
@@ -195,13 +197,18 @@ class Client:
     def _submit(
         self, path: str, body: JsonObject, done: Ended, lane: str, may: Callable[[], bool] = lambda: True
     ) -> bool:
-        """POST it in this lane, in protobuf: an API server reads and answers that with less work."""
+        """POST it in this lane, in protobuf: an API server reads and answers that with less work. One that answers
+        415 is asked again, and from then on, in JSON."""
         if self._overlapping is None:
             return False
+        as_protobuf = self._reads_protobuf
 
         def end(found: Reply | ClientError) -> None:
             if type(found) is Reply and found.status < 400:
                 return done(None)
+            if type(found) is Reply and found.status == 415 and as_protobuf:
+                self._reads_protobuf = False
+                return done(Again("the server does not read protobuf"))
             error = found if isinstance(found, ClientError) else ApiError.of(found) if found.status >= 400 else None
             return done(error)
 
@@ -212,9 +219,9 @@ class Client:
             lane=lane,
             may=may,
             query={"fieldManager": self.field_manager},
-            body=protobuf.encode(body),
-            content_type=protobuf.CONTENT_TYPE,
-            accept=_PROTOBUF_FIRST,
+            body=protobuf.encode(body) if as_protobuf else _encode(body),
+            content_type=protobuf.CONTENT_TYPE if as_protobuf else JSON,
+            accept=_PROTOBUF_FIRST if as_protobuf else JSON,
         )
 
     def evict(self, name: str, namespace: str, uid: str = "") -> None:

@@ -15,6 +15,7 @@ from tonnage.decisions import (
     REMOVE_FIRST,
     Applied,
     Bind,
+    ClaimAllocation,
     Disrupt,
     Evict,
     Launch,
@@ -36,6 +37,7 @@ from tonnage.live.claims import claim_body, told
 from tonnage.live.cut_effects import prepare, put_order
 from tonnage.live.cutting import Wanted, read_order
 from tonnage.live.effects import Ends, Unsure
+from tonnage.live.reserving import is_reserved, release, reserve
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.partitioning.node_layouts import Order
@@ -80,6 +82,28 @@ class ApiEffects:
         """A claim that waited for its pod: the volume is kept for it, or one is to be made for the node. The binding
         controller and the provisioner do the rest, as after kube-scheduler."""
         return self._guarded(lambda: take(self._client, claim, volume, node), lambda: True, str(claim))
+
+    def reserve(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+        """The claim gets what it is given, and is reserved for the pod; guarded by its resourceVersion."""
+        said: list[Outcome] = []
+        outcome = self._guarded(
+            lambda: said.append(reserve(self._client, pod, claim, given)),
+            lambda: is_reserved(self._client, pod, claim),
+            str(claim),
+        )
+        return said[0] if said else outcome
+
+    def release(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+        """Undo :meth:`reserve`, once more where the answer is lost."""
+
+        def call() -> object:
+            return release(self._client, pod, claim, given)
+
+        def again() -> bool:
+            call()
+            return True
+
+        return self._guarded(call, again, str(claim))
 
     def bound(self, decision: Bind) -> bool | None:
         """Whether the pod stands on the node; None when that cannot be told."""

@@ -121,7 +121,7 @@ class Binder:
                 raised.append(error)
                 return
             if outcomes[number] is None:
-                yield Call(number, decision, self._state.claims_of(decision.pod, decision.node.name), None)
+                yield self._call(number, decision, None)
 
     def _outcome(self, decision: Bind, found: Outcome | Exception, raised: list[Exception]) -> Outcome:
         """What became of the call. One that raised may have worked."""
@@ -183,7 +183,8 @@ class Binder:
         key, fleet = (decision.pod.namespace, decision.pod.name), self._fleet
         node = fleet.node_by_name[decision.node.name]
         try:
-            fleet.bind(fleet.pod_by_key[key], node, decision.devices)
+            given = {(one.claim.namespace, one.claim.name): one.allocation for one in decision.claims}
+            fleet.bind(fleet.pod_by_key[key], node, decision.devices, allocations=given)
         except Conflict as conflict:
             return Stale(str(conflict))
         fleet.note(node, last_pod_event_ns=self._clock.now_ns())
@@ -202,9 +203,25 @@ class Binder:
                 if gang:
                     together.setdefault(gang, Together(gang))
         for gang, numbers in first.items():
+            calls: list[Call] = []
             for number in sorted(numbers, key=lambda number: batch[number].pod.uid not in self.tries):
                 one = batch[number]
-                yield Call(number, one, self._state.claims_of(one.pod, one.node.name), together.get(gang))
+                calls.append(self._call(number, one, together.get(gang)))
+            yield from self._reserved(calls)
+
+    def _call(self, number: int, decision: Bind, together: Together | None) -> Call:
+        volumes = self._state.claims_of(decision.pod, decision.node.name)
+        return Call(number, decision, volumes, together, self._state.devices_of(decision))
+
+    def _reserved(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """The calls for one gang once the ResourceClaims of all of its pods are reserved; where one cannot be, none is,
+        and nothing is called but what says so."""
+        if calls[0].together is not None and any(call.devices for call in calls):
+            wrong = self._calls.reserve_all(calls)
+            if wrong is not None and wrong is not Observing.WHY:
+                calls[0].early = wrong
+                calls[0].together.failed = wrong.changed if isinstance(wrong, Stale) else wrong.why
+        return calls
 
     # ---- after the calls ----
 

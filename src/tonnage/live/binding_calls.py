@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from tonnage.decisions import Applied, Bind, Outcome, Ref, Refused, Stale
+from tonnage.decisions import Applied, Bind, ClaimAllocation, Outcome, Ref, Refused, Stale
 from tonnage.kube.clock import Clock
 from tonnage.kube.transport import ClientError
-from tonnage.live.effects import Effects, Observing
+from tonnage.live.effects import Effects, Observing, Unsure
 from tonnage.live.waits import Waits
 from tonnage.units import NS_PER_S
 
@@ -40,6 +40,10 @@ _CANNOT, _TO_BIND = re.compile(r"cannot \w+ resource"), '"pods/binding"'
 """What Kubernetes' RBAC says of a right that is missing, and the one without which no pod can be bound."""
 
 
+Device: TypeAlias = tuple[Ref, ClaimAllocation | None]
+"""A ResourceClaim, and what it is given."""
+
+
 class Left(Stale, frozen=True, tag="Stale"):
     """It was not tried, as the gang could not be bound."""
 
@@ -54,14 +58,17 @@ class Together:
 
 @dataclass(slots=True)
 class Call:
-    """A binding that is to be made. ``claims``: those that are bound with it, each with its volume. ``early``: what is
-    to be said of it though it was not sent. ``untold``: it has one of the places of bindings whose events are to be
-    written."""
+    """A binding that is to be made. ``claims``: those that are bound with it, each with its volume; ``devices``: the
+    ResourceClaims of its pod, each with what it is given, if it is. ``early``: what is to be said of it though it was
+    not sent. ``untold``: it has one of the places of bindings whose events are to be written. ``reserved``: those of
+    its ResourceClaims that are reserved by now."""
 
     number: int
     decision: Bind
     claims: Sequence[tuple[Ref, Ref | None]]
     together: Together | None
+    devices: Sequence[Device] = ()
+    reserved: list[Device] = field(default_factory=list)
     early: Outcome | None = None
     untold: bool = False
 
@@ -165,14 +172,54 @@ class BindingCalls:
 
     def _call(self, call: Call) -> Outcome:
         """Runs in any thread."""
-        if (early := self._in_vain(call)) is not None:
+        if (early := call.early or self._in_vain(call)) is not None:
+            self._release(call)
             return early
         self._waits.settle(call.decision.pod.uid)
         call.untold = self._untold.acquire(timeout=LONGEST_AWAIT_S)
         return self._ended(call, lambda: self._take(call))
 
+    def reserve_all(self, calls: Sequence[Call]) -> Stale | Refused | None:
+        """Reserve the ResourceClaims of all of these, or of none; why not. Some at a time where there are threads."""
+        made = [call for call in calls if call.devices]
+        if self._pool is None:
+            found = [self._reserve(call) for call in made]
+        else:
+            found = list(self._pool.map(self._reserve, made))
+        wrong = next((one for one in found if one is not None), None)
+        if wrong is not None:
+            for call in made:
+                self._release(call)
+        return wrong
+
+    def _reserve(self, call: Call) -> Stale | Refused | None:
+        """Reserve the ResourceClaims of the pod; why not. Runs in any thread."""
+        for claim, given in call.devices:
+            if any(claim == one for one, _ in call.reserved):
+                continue
+            outcome = self._effects.reserve(call.decision.pod, claim, given)
+            if not isinstance(outcome, Applied):
+                if isinstance(outcome, Unsure):
+                    call.reserved.append((claim, given))
+                return outcome
+            call.reserved.append((claim, given))
+        return None
+
+    def _release(self, call: Call) -> None:
+        """Take back what was reserved: the last first. Runs in any thread. What cannot be taken back now is seen to by
+        the next decision about the pod."""
+        while call.reserved:
+            claim, given = call.reserved.pop()
+            self._effects.release(call.decision.pod, claim, given)
+
     def _take(self, call: Call) -> Outcome:
-        """First the claims that wait for the pod, then the pod."""
+        """First the claims that wait for the pod, then the pod. What fails takes back what was reserved for it."""
+        outcome = self._reserve(call) or self._bind(call)
+        if not isinstance(outcome, Applied | Unsure):
+            self._release(call)
+        return outcome
+
+    def _bind(self, call: Call) -> Outcome:
         for claim, volume in call.claims:
             outcome = self._effects.take_claim(claim, volume, call.decision.node.name)
             if not isinstance(outcome, Applied):
@@ -183,7 +230,7 @@ class BindingCalls:
 
     def _submit(self, call: Call, done: SimpleQueue[Found]) -> bool:
         """Have it made, without a thread that waits for its answer; False where that is not possible."""
-        if call.claims or not self._waits.settled(call.decision.pod.uid):
+        if call.claims or call.devices or not self._waits.settled(call.decision.pod.uid):
             return False
 
         def may() -> bool:

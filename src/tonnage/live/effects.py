@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from tonnage.decisions import (
     OBSERVING,
     Bind,
+    ClaimAllocation,
     Disrupt,
     Evict,
     Launch,
@@ -42,6 +43,8 @@ class Effects(Protocol):
     def bind(self, decision: Bind) -> Outcome: ...
     def submit_bind(self, decision: Bind, may: Callable[[], bool], done: Ends) -> bool: ...
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome: ...
+    def reserve(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome: ...
+    def release(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome: ...
     def scale(self, decision: Scale) -> Outcome: ...
     def launch(self, decision: Launch, pool: karpenter.NodePool | None) -> Outcome: ...
     def disrupt(self, decision: Disrupt) -> Outcome: ...
@@ -88,6 +91,12 @@ class Observing(NoNodes):
         return False
 
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
+        return self.WHY
+
+    def reserve(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+        return self.WHY
+
+    def release(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
         return self.WHY
 
     def scale(self, decision: Scale) -> Outcome:

@@ -15,6 +15,7 @@ import msgspec
 from tonnage.facts import instances
 from tonnage.facts import labels as well_known
 from tonnage.fleet.asks import relevant
+from tonnage.fleet.claim_needs import UNKNOWN_CLAIMS, ClaimNeed
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
 from tonnage.fleet.rows import NodeSpec, PodSpec
@@ -67,12 +68,17 @@ def unknown(pod: core.Pod) -> VolumeNeed:
     return UNKNOWN
 
 
+def unknown_claims(pod: core.Pod) -> ClaimNeed:
+    """Nobody knows of ResourceClaims."""
+    return UNKNOWN_CLAIMS
+
+
 class FleetFeed:
     """Writes nodes and pods into a fleet as they are observed. Not safe for several threads: its owner's alone.
 
     ``pool_of``: the NodePool or node group that a node comes from, "" where it comes from neither. ``member_of``: a
     pod's gang, and its part of it. ``cutting``: how the GPUs of nodes are partitioned, where somebody knows.
-    ``need_of``: what the claims of a pod ask of its node.
+    ``need_of``: what the volumes of a pod ask of its node; ``claims_of``: what its ResourceClaims ask.
     """
 
     def __init__(
@@ -85,9 +91,10 @@ class FleetFeed:
         member_of: Callable[[core.Pod], Member] = alone,
         cutting: Cutting | None = None,
         need_of: Callable[[core.Pod], VolumeNeed] = unknown,
+        claims_of: Callable[[core.Pod], ClaimNeed] = unknown_claims,
     ) -> None:
         self.fleet = fleet
-        self._need_of = need_of
+        self._need_of, self._claims_of = need_of, claims_of
         self._cutting = cutting
         self._pool_of = pool_of
         self._member_of = member_of
@@ -295,6 +302,7 @@ class FleetFeed:
             gang=member.gang,
             subgroup=member.subgroup,
             volumes=self._need_of(pod),
+            claims=self._claims_of(pod),
             leaving=pod.metadata.deletion_timestamp is not None,
         )
 

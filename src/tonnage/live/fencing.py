@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from tonnage.decisions import Bind, Disrupt, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
+from tonnage.decisions import Bind, ClaimAllocation, Disrupt, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
 from tonnage.kube.fence import Fence, only_while
 from tonnage.live.cutting import Wanted
 from tonnage.live.effects import Effects, Ends
@@ -45,6 +45,12 @@ class Fenced:
 
     def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
         return self._call("scheduler", lambda: self.inner.take_claim(claim, volume, node))
+
+    def reserve(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+        return self._call("scheduler", lambda: self.inner.reserve(pod, claim, given))
+
+    def release(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+        return self._call("scheduler", lambda: self.inner.release(pod, claim, given))
 
     def unschedulable(self, decision: Wait) -> Outcome:
         return self._call("scheduler", lambda: self.inner.unschedulable(decision))

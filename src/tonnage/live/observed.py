@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tonnage.control.nodes import Pools
-from tonnage.decisions import Evict, Instances, Ref
+from tonnage.decisions import Bind, ClaimAllocation, Evict, Instances, Ref
+from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimNeed
 from tonnage.fleet.cluster_state import State
+from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import ClaimView, PodLife, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
@@ -55,7 +57,7 @@ class Observed(State):
     """Implements :class:`tonnage.fleet.cluster_state.State` over what an API reports.
 
     ``in_flight``: nodes on their way that no NodeClaim stands for; ``pool_of``: where a node comes from; ``cutter``:
-    who partitions GPUs; ``volumes``: claims that are known already."""
+    who partitions GPUs; ``volumes``, ``device_claims``: claims that are known already."""
 
     def __init__(
         self,
@@ -68,15 +70,19 @@ class Observed(State):
         pool_of: Callable[[core.Node], str] = karpenter_pool,
         cutter: Cutter | None = None,
         volumes: Volumes | None = None,
+        device_claims: DeviceClaims | None = None,
     ) -> None:
         super().__init__(Fleet())
         self.volumes = volumes or Volumes()
         self.fleet.attach_limits = self.volumes.attach_limits
+        self.fleet.device_claims = device_claims or DeviceClaims()
         self._changes = changes
         self._claims_changed = False
         self.configurations = WatchedConfigurations(self._cut_anew)
         self.cutting = Cutting(clock, self.configurations, cutter or Cutter())
-        self.feed = FleetFeed(self.fleet, clock, price, changes, pool_of, groups.member_of, self.cutting, self._need)
+        self.feed = FleetFeed(
+            self.fleet, clock, price, changes, pool_of, groups.member_of, self.cutting, self._need, self._claim_need
+        )
         self.groups = groups
         self.pod_lives = Lives(clock, self.nominations)
         self.deployments = WorkloadViews(self.fleet, clock)
@@ -94,8 +100,16 @@ class Observed(State):
         self.groups.pod(old, new)
         self.pod_lives.pod(old, new)
         self.cutting.pod(old, new)
+        self._see_claims_of(old, new)
         self.feed.pod(old, new)
         self.deployments.pod(old, new)
+
+    def _see_claims_of(self, old: core.Pod | None, new: core.Pod | None) -> None:
+        one = new or old
+        assert one is not None
+        made = new.status.resource_claim_statuses if new is not None else []
+        if self.fleet.device_claims.note_pod(one.namespace, one.name, made):
+            self._claims_changed = True
 
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
         """A node was added, changed or deleted."""
@@ -164,6 +178,16 @@ class Observed(State):
         self._claims_changed = True
         self._changes.kinds.add("pod")
 
+    def see_devices(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """A ResourceClaim, ResourceClaimTemplate, ResourceSlice, DeviceClass or DeviceTaintRule was added, changed or
+        deleted."""
+        if new is not None:
+            self.fleet.device_claims.see(new)
+        elif old is not None:
+            self.fleet.device_claims.forget(old)
+        self._claims_changed = True
+        self._changes.kinds.add("pod")
+
     def snapshot(self, now_ns: int) -> Snapshot:
         if self._claims_changed:
             self._claims_changed = False
@@ -171,7 +195,18 @@ class Observed(State):
                 pod = self.fleet.pod(row).spec
                 if pod.spec.volumes:
                     self.fleet.set_volumes(row, self.volumes.need(pod.namespace, pod.name, pod.spec.volumes))
+            self._follow_claims()
         return replace(super().snapshot(now_ns), absent_groups=self.groups.absent())
+
+    def _follow_claims(self) -> None:
+        """Of bound pods the names of their claims count, which may be known later than where they stand."""
+        fleet = self.fleet
+        for row, pod in enumerate(fleet.pods):
+            if pod is not None and (written := pod.spec.spec.resource_claims):
+                spec = pod.spec
+                need = fleet.device_claims.need(spec.namespace, spec.name, spec.uid, written)
+                if pod.node < 0 or (need.keys and need.keys != spec.claims.keys):
+                    fleet.set_claims(row, need)
 
     def claims_of(self, pod: Ref, node: str) -> list[tuple[Ref, Ref | None]]:
         """The claims that are bound with the pod where it is bound to the node, each with the volume that it gets; None
@@ -188,8 +223,23 @@ class Observed(State):
             for claim, volume in found
         ]
 
+    def devices_of(self, decision: Bind) -> list[tuple[Ref, ClaimAllocation | None]]:
+        """The ResourceClaims of the pod, each with what the decision gives it."""
+        row, claims = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name)), self.fleet.device_claims
+        if row is None:
+            return []
+        given = {(one.claim.namespace, one.claim.name): one for one in decision.claims}
+        found = ((key, claims.claims[key]) for key in self.fleet.pod(row).spec.claims.keys)
+        return [(Ref(one.kind, one.name, one.namespace, one.metadata.uid), given.get(key)) for key, one in found]
+
     def _need(self, pod: core.Pod) -> VolumeNeed:
         return self.volumes.need(pod.namespace, pod.name, pod.spec.volumes) if pod.spec.volumes else NO_VOLUMES
+
+    def _claim_need(self, pod: core.Pod) -> ClaimNeed:
+        written = pod.spec.resource_claims
+        if not written:
+            return NO_CLAIMS
+        return self.fleet.device_claims.need(pod.namespace, pod.name, pod.metadata.uid, written)
 
     # ---- what is asked ----
 

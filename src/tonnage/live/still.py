@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.live.feed import Changes
 from tonnage.live.groups import PLACES, Groups
 from tonnage.live.observed import Observed
 from tonnage.live.to_come import Counted, ExpectedPods
-from tonnage.objects import apps, autoscaling, core, karpenter, keda, storage
+from tonnage.objects import apps, autoscaling, core, dra, karpenter, keda, storage
 from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.workloads import daemons, stateful
@@ -33,6 +34,9 @@ CLUSTER_SCOPED = (
     storage.PersistentVolume,
     storage.StorageClass,
     storage.CSINode,
+    dra.ResourceSlice,
+    dra.DeviceClass,
+    dra.DeviceTaintRule,
 )
 _READY = core.NodeCondition(type="Ready", status="True")
 _POD_READY = core.PodCondition(type="Ready", status="True")
@@ -64,7 +68,8 @@ def snapshot_of(objects: Iterable[KubeObject], *, completed: bool = False) -> Sn
     changes = Changes(set())
     groups = Groups(clock, changes, unseen_ns=0)
     volumes = Volumes((*given, *stateful.claims_to_come(given)), binds=True)
-    state = Observed(clock, groups, price=lambda *_: 0, changes=changes, volumes=volumes)
+    claims = DeviceClaims(given, makes=True)
+    state = Observed(clock, groups, price=lambda *_: 0, changes=changes, volumes=volumes, device_claims=claims)
     groups.renew = state.feed.renew
     for one in given:
         place = PLACES.get((one.api_version, one.kind))

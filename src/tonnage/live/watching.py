@@ -12,6 +12,8 @@ from tonnage.kube.resources import (
     CSI_NODES,
     DAEMON_SETS,
     DEPLOYMENTS,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     EC2_NODE_CLASSES,
     HPAS,
     NAMESPACES,
@@ -20,6 +22,8 @@ from tonnage.kube.resources import (
     NODES,
     PDBS,
     PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     SCALED_OBJECTS,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
@@ -28,7 +32,7 @@ from tonnage.kube.resources import (
 )
 from tonnage.live.groups import KINDS
 from tonnage.live.world import ClusterWorld
-from tonnage.objects import apps, autoscaling, core, karpenter, keda, policy, storage
+from tonnage.objects import apps, autoscaling, core, dra, karpenter, keda, policy, storage
 from tonnage.objects.base import KubeObject
 from tonnage.objects.gpu_operator import OWN_MIG_CONFIG_MAP, ClusterPolicy
 from tonnage.workloads.membership import MAKERS
@@ -39,6 +43,12 @@ VOLUME_KINDS: tuple[tuple[Resource, type[KubeObject]], ...] = (
     (VOLUMES, storage.PersistentVolume),
     (STORAGE_CLASSES, storage.StorageClass),
     (CSI_NODES, storage.CSINode),
+)
+DEVICE_KINDS: tuple[tuple[Resource, type[KubeObject]], ...] = (
+    (DEVICE_CLASSES, dra.DeviceClass),
+    (RESOURCE_SLICES, dra.ResourceSlice),
+    (DEVICE_TAINT_RULES, dra.DeviceTaintRule),
+    (RESOURCE_CLAIMS, dra.ResourceClaim),
 )
 T = TypeVar("T", bound=KubeObject)
 See = Callable[[T | None, T | None], None]
@@ -75,6 +85,8 @@ def watch_world(
     watch(informers, NAMESPACES, core.Namespace, world.state.see_namespace, optional=True)
     for resource, type_ in VOLUME_KINDS:
         watch(informers, resource, type_, world.state.see_volumes, optional=True)
+    for resource, type_ in DEVICE_KINDS:
+        watch(informers, resource, type_, world.state.see_devices, optional=True)
     watch(informers, PDBS, policy.PodDisruptionBudget, world.state.see_budget)
     watch_groups(informers, world)
     return [nodes, pods, deployments, daemon_sets, hpas]

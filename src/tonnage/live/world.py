@@ -311,6 +311,8 @@ class ClusterWorld:
     def _wait(self, decision: Wait) -> Outcome:
         """Say it once for each kind of reason, not at every tick: why it waits, and where room is made for it."""
         self.state.let_wait(decision)
+        for one in decision.releases:
+            self._effects.release(decision.pod, one.claim, one)
         return self.waits.tell(decision)
 
     def _is_pending(self, decision: Wait) -> bool:

@@ -1,9 +1,11 @@
-"""Claims for volumes in the simulated cluster: what a pod's ask of its node, and what they are bound to with it."""
+"""Claims for volumes and ResourceClaims in the simulated cluster: what a pod's ask of its node, and what becomes of
+them with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimNeed
 from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
 from tonnage.machines.objects import Pod
 from tonnage.machines.site import Site
@@ -13,6 +15,19 @@ from tonnage.objects import core
 def need(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> VolumeNeed:
     """What the volumes of a pod ask of its node now."""
     return cluster.declared.volumes.need(namespace, name, spec.volumes) if spec.volumes else NO_VOLUMES
+
+
+def devices(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> ClaimNeed:
+    """What the ResourceClaims of a pod ask of its node now; those that it has templates of are made."""
+    written = spec.resource_claims
+    return cluster.fleet.device_claims.need(namespace, name, "", written) if written else NO_CLAIMS
+
+
+def ended(cluster: Site, pod: Pod) -> None:
+    """The pod is gone, and its ResourceClaims are given up."""
+    keys = cluster.fleet.pod(pod.row).spec.claims.keys
+    cluster.fleet.remove_pod(pod.row)
+    cluster.fleet.device_claims.give_up(keys, pod.name, pod.uid)
 
 
 def bind(cluster: Site, pod: Pod, labels: Mapping[str, str]) -> None:

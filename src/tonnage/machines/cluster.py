@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tonnage import gate
 from tonnage.decisions import (
@@ -25,10 +25,11 @@ from tonnage.decisions import (
     Stale,
     Wait,
 )
+from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.cluster_state import offering_of
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Conflict
-from tonnage.machines import binding, nodes, pods, relayouts
+from tonnage.machines import binding, nodes, pods
 from tonnage.machines.blocked import unplaceable
 from tonnage.machines.life import NodeRunning, PodBound
 from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim
@@ -37,6 +38,7 @@ from tonnage.machines.site import Site
 from tonnage.machines.state import SimulatedState
 from tonnage.machines.training.workload import Training
 from tonnage.metrics.promql import Query, Result, evaluate, parse
+from tonnage.objects.dra import AllocationResult
 from tonnage.rng import Streams
 from tonnage.scheduling.budgets import Budgets
 from tonnage.workloads.failures import Cause
@@ -106,6 +108,8 @@ class SimulatedCluster(Site):
             case Evict():
                 return self._evict(decision)
             case Relayout():
+                from tonnage.machines import relayouts  # for fleets with MIG alone
+
                 return relayouts.begin(self, decision)
             case Wait():
                 self.state.let_wait(decision)
@@ -119,14 +123,21 @@ class SimulatedCluster(Site):
             pods.hold(self, pod, why)
             return Refused(why.message)
         try:
-            self.assign(pod, self.nodes[decision.node.name], decision.devices)
+            given = {(one.claim.namespace, one.claim.name): one.allocation for one in decision.claims}
+            self.assign(pod, self.nodes[decision.node.name], decision.devices, given)
         except Conflict as conflict:
             return Stale(str(conflict))
         return Applied()
 
-    def assign(self, pod: Pod, node: SimulatedNode, devices: Sequence[int] | None = None) -> None:
+    def assign(
+        self,
+        pod: Pod,
+        node: SimulatedNode,
+        devices: Sequence[int] | None = None,
+        allocations: Mapping[ClaimKey, AllocationResult] | None = None,
+    ) -> None:
         """See :func:`tonnage.machines.binding.assign`."""
-        binding.assign(self, pod, node, devices)
+        binding.assign(self, pod, node, devices, allocations)
 
     def taken_up(self, pod: Pod) -> None:
         """The kubelet pulls its image next."""

@@ -12,9 +12,6 @@ from msgspec.structs import replace
 from tonnage.errors import InputError
 from tonnage.facts import dcgm_fields, gpu_use, gpus, metric_names
 from tonnage.machines.objects import SimulatedNode
-from tonnage.node.devices import EccCounts, RemappedRows
-from tonnage.node.exporter import last_xid
-from tonnage.node.simulated_readings import whole_card
 from tonnage.units import NS_PER_S
 
 ALWAYS = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE")
@@ -47,6 +44,10 @@ class GpuSeries:
         scrape. What the simulated driver does not say is left out."""
         if not self.fields:
             return
+        from tonnage.node.devices import EccCounts, RemappedRows  # for those who have fields exported
+        from tonnage.node.exporter import last_xid
+        from tonnage.node.simulated_readings import whole_card
+
         try:
             gpu = gpus.get(node.gpu)
         except InputError:

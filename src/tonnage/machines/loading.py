@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from tonnage.costs.held import part_of
 from tonnage.facts import gpus, instances, mig
+from tonnage.fleet import claimed_gpus
 from tonnage.fleet.devices import Piece
 from tonnage.fleet.geometry import geometry
 from tonnage.inference.memory import visible_bytes
@@ -95,7 +96,8 @@ def engine_setup(cluster: Site, pod: Pod) -> EngineSetup | str:
     row = cluster.fleet.pod(pod.row)
     gpu = cluster.nodes[pod.node].gpu
     instances = [piece for piece in row.pieces if piece.what]
-    short = too_few(server.args, len(row.devices), instances=bool(instances))
+    held = len(row.devices) + len(claimed_gpus.whole(cluster.fleet, pod.row))
+    short = too_few(server.args, held, instances=bool(instances))
     if short:
         return short
     if instances:

@@ -9,6 +9,7 @@ from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRESENT, GPU_PRODUCT, NODE_
 from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.state import Conflict, NodeSpec
+from tonnage.machines.dra_driver import offered, publish
 from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
 from tonnage.machines.site import Site
@@ -160,7 +161,8 @@ def initialize_node(cluster: Site, node: SimulatedNode) -> None:
     made = cuts_of(cluster, node)
     if made.labels:
         fleet.set_labels(row, {**fleet.node(row).labels, **made.labels})
-    fleet.set_allocatable(row, node.allocatable)
+    fleet.set_allocatable(row, offered(node, fleet.node(row).labels))
+    publish(cluster, node)
     fleet.set_schedulable(row, True)
     fleet.note(row, initialized=True, last_pod_event_ns=cluster.now_ns)
     node.ready_ns = cluster.now_ns
@@ -247,6 +249,7 @@ def remove_node(cluster: Site, node: SimulatedNode, reason: str) -> None:
         else:  # it came from outside, and is known as others are
             end_pod(cluster, pod)
     cluster.fleet.remove_node(row)
+    cluster.fleet.device_claims.forget_node(node.name)
     node.ended_ns, node.end_reason = cluster.now_ns, reason
     cluster.records.ledger.close_node(node.name, cluster.now_ns)
     cluster.mirror.node_gone(node)

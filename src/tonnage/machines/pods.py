@@ -15,7 +15,7 @@ from tonnage.health.blocker import Blocker
 from tonnage.machines import binding, sharing
 from tonnage.machines.admitting import refused
 from tonnage.machines.blocked import held_back
-from tonnage.machines.claiming import need
+from tonnage.machines.claiming import devices, ended, need
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Pod, Workload, drain_times
 from tonnage.machines.serving.replica import ServingReplica
@@ -134,6 +134,7 @@ def create_pod(
             gang=gang,
             subgroup=subgroup,
             volumes=need(cluster, workload.namespace, name, template.spec),
+            claims=devices(cluster, workload.namespace, name, template.spec),
         )
     )
     pod = Pod(workload, name, uid, row, cluster.now_ns, own=own)
@@ -242,7 +243,7 @@ def end_pod(cluster: Site, pod: Pod) -> None:
             cluster.records.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
         cluster.fleet.note(row.node, last_pod_event_ns=cluster.now_ns)
     cluster.state.settled(pod.key)
-    cluster.fleet.remove_pod(pod.row)
+    ended(cluster, pod)
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]
     cluster.mirror.pod_gone(pod)

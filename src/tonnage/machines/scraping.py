@@ -119,19 +119,21 @@ class _Round:
 
     def _samples(self, cluster: Site) -> Iterator[tuple[Key, float]]:
         for service in cluster.services if self.interval_ns == SCRAPE_NS else ():
-            if service.balancing != "random":
+            if service.balancing != "random" and not _unscraped(cluster, service.name):
                 labels = {"envoy_cluster_name": service.name}
                 for metric, value in ((GATEWAY_RECEIVED, service.received), (GATEWAY_ACTIVE, service.in_flight)):
                     yield self._key((metric, service.name), metric, labels), float(value)
         for workload in cluster.workloads.values():
             for pod in workload.pods.values():
-                yield from self._engine_samples(pod)
+                yield from self._engine_samples(cluster, pod)
         for node in cluster.nodes.values():
             if node.gpus and node.ended_ns is None and node.ready_ns is not None:
                 yield from self._gpu_samples(cluster, node)
 
-    def _engine_samples(self, pod: Pod) -> Iterator[tuple[Key, float]]:
+    def _engine_samples(self, cluster: Site, pod: Pod) -> Iterator[tuple[Key, float]]:
         if pod.replica is None or pod.replica.engine is None or pod.workload.server is None:
+            return
+        if pod.workload.service is not None and _unscraped(cluster, pod.workload.service.name):
             return
         own = {"model_name": pod.workload.server.model, "engine": "0"}
         stats = pod.replica.stats if self.histograms else None
@@ -204,6 +206,11 @@ class _Round:
                 target for monitor, selected in self.monitors for target in targets(monitor, selected, made)
             )
         return known
+
+
+def _unscraped(cluster: Site, service: str) -> bool:
+    """Whether Prometheus cannot scrape the gateway and the engines of the Service now."""
+    return cluster.records.unscraped.get(service, 0) > cluster.now_ns
 
 
 def _as_object(pod: Pod) -> core.Pod:

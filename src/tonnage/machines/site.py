@@ -72,6 +72,8 @@ class Records:
     def __init__(self) -> None:
         self.store = SeriesStore()
         self.ledger = Ledger()
+        self.unscraped: dict[str, int] = {}
+        """Until when a Service's gateway and engines are not scraped, by namespace/name."""
 
 
 class Site(ABC):

@@ -21,6 +21,7 @@ from tonnage.fleet.devices import OPEN
 from tonnage.fleet.filters import Filters
 from tonnage.fleet.fits import fits
 from tonnage.fleet.geometry import Geometry, geometry
+from tonnage.fleet.offers import too_small
 from tonnage.fleet.outfit import node_gpu
 from tonnage.fleet.state import Fleet
 from tonnage.partitioning import fleet_plan
@@ -159,7 +160,7 @@ class LayoutTrial:
         on = geometry(node_gpu(node.labels, node.spec.gpu))
         if on is None or not (self.anyway or may_change(node.labels)):
             return []
-        found = []
+        found, small = [], too_small(fleet.cards, row, on.memory_mib)
         for device in range(devices(fleet, row)):
             at, cut = (row, device), fleet.cards.cut_of(row, device)
             name = f"{node.spec.name}/{device}"
@@ -169,6 +170,8 @@ class LayoutTrial:
                 found.append(
                     TrialGpu(at, PlannedGpu(name, on, layout_of(cut), busy_in(fleet, at), node.spec.name), False)
                 )
+            elif small:  # GPUs of the node have parts in use that would not be there
+                continue
             elif cut == OPEN and fleet.devices[at] == FREE_DEVICE and node.spec.device_resource == GPU:
                 found.append(TrialGpu(at, PlannedGpu(name, on, (all_of(on),), (), node.spec.name), True))
         return found

@@ -8,7 +8,6 @@ from tonnage.decisions import Finding, Ref
 from tonnage.objects import apps, core, karpenter
 from tonnage.objects.load import Manifest, where
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.plans import PlanSettings
@@ -54,6 +53,8 @@ def _refusal(
     shape: pods.PodShape, pool: karpenter.NodePool, catalogue: Catalogue, configurations: Configurations
 ) -> str:
     """Why this NodePool cannot take the pod; empty when it can."""
+    from tonnage.provisioning import karpenter as planner
+
     pod = pods.PendingPod(Ref("Pod", "one", "default", "one"), shape)
     plan = planner.plan([pod], [], [pool], catalogue, PlanSettings(configurations=configurations))
     if not plan.waits:

@@ -38,8 +38,20 @@ MEMORY_NS = WINDOWS_NS[0] + SHORT_NS
 CLEAR = 2.0
 """Standard errors that a slope must have to count as one."""
 
+DAMPED = 0.5
+"""How much of a rise is taken to go on until the horizon: most do not (Gardner and McKenzie 1985, damped trends)."""
+
 MISFIT = 3.0
 """Standard deviations by which the residuals of a line may exceed their expectation."""
+
+JUMP_LEAST = 2
+"""Counts on each side of a change."""
+
+JUMP_CLEAR = 4.0
+"""Standard errors that a change must have: it is the largest of many that could have been."""
+
+JUMP_SHARE = 0.05
+"""Of the residuals: by how much a change must leave less than a line to be believed instead."""
 
 MOST_SCATTER = 8.0
 
@@ -70,10 +82,13 @@ def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float, *, 
     found = recent
     for width in WINDOWS_NS:
         if now - counts[0][0] >= width:
-            line = _line(counts, width, horizon_ns, z)
+            changed = _change(counts, width)
+            line = _since(counts, width, changed, z) if changed else _line(counts, width, horizon_ns, z)
             if line is not None:
                 found = line
                 break
+            if changed:
+                break  # a line through what came since would take the change itself for a rise
     if found.window_ns > LATELY_NS:
         lately = _mean(counts, LATELY_NS, found.scatter, z)
         if lately > found.upper:
@@ -136,10 +151,52 @@ def _line(counts: Sequence[tuple[int, float]], width: int, horizon_ns: int, z: f
         return None
     at_end = middle + 0.5
     level = max(0.0, mean + slope * at_end)
-    ahead = min(horizon_ns, width) / SHORT_NS if slope > 0 else 0.0
+    ahead = DAMPED * min(horizon_ns, width) / SHORT_NS if slope > 0 else 0.0
     unsure = sqrt(noise / n + (error * at_end) ** 2)
     upper = max(0.0, level + max(slope, 0.0) * ahead) + z * unsure
     return Forecast(level / seconds, max(slope, 0.0) / seconds**2, upper / seconds, scatter, width)
+
+
+def _change(counts: Sequence[tuple[int, float]], width: int) -> int:
+    """How many of the last 30 s came since a sudden rise from one steady rate to another, where that says more of the
+    last ``width`` ns than a line does; 0 where it does not. A line would see a rise that is over go on.
+
+    Both by least squares; the change has the time at which it comes as one more parameter, for which it must be better
+    by a share of what it leaves."""
+    numbers = [count for count, _ in _buckets(counts, width)]
+    n = len(numbers)
+    mean, middle = sum(numbers) / n, (n - 1) / 2
+    spread = n * (n * n - 1) / 12
+    slope = sum((i - middle) * count for i, count in enumerate(numbers)) / spread
+    by_line = sum((count - mean - slope * (i - middle)) ** 2 for i, count in enumerate(numbers))
+    total, before = sum(numbers), 0.0
+    squares = sum(count * count for count in numbers)
+    noise = _scatter(numbers) * max(mean, 1.0)
+    best, since = by_line / (1 + JUMP_SHARE), 0
+    for k in range(1, n - JUMP_LEAST + 1):
+        before += numbers[k - 1]
+        after = total - before
+        left = squares - before * before / k - after * after / (n - k)
+        clear = JUMP_CLEAR * sqrt(noise * (1 / k + 1 / (n - k)))
+        if k >= JUMP_LEAST and left < best and after / (n - k) - before / k > clear:
+            best, since = left, n - k
+    return since
+
+
+def _since(counts: Sequence[tuple[int, float]], width: int, buckets: int, z: float) -> Forecast | None:
+    """By the mean since a change. None where too little came since, or what came last contradicts it."""
+    numbers = [count for count, _ in _buckets(counts, width)]
+    lately = numbers[-buckets:]
+    last = LONG_NS // SHORT_NS
+    if buckets < last:
+        return None
+    scatter = _scatter(numbers)
+    mean = sum(lately) / buckets
+    if abs(sum(lately[-last:]) - last * mean) > SURPRISE * sqrt(scatter * max(mean, 1.0) * last * (1 + last / buckets)):
+        return None
+    seconds = SHORT_NS / NS_PER_S
+    upper = mean + z * sqrt(scatter * max(mean, 1.0) / buckets)
+    return Forecast(mean / seconds, 0.0, upper / seconds, scatter, buckets * SHORT_NS)
 
 
 def _mean(counts: Sequence[tuple[int, float]], width: int, scatter: float, z: float) -> float:

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from tonnage.decisions import Scale
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.scaling import slo
 from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
 
@@ -20,8 +19,22 @@ ReplicaPolicy: TypeAlias = Callable[
 is to be remembered. What is remembered is the policy's own; nobody else looks at more of it than ``reason``, the Reason
 of the last tick, where it has one. A reading of None is "no data"."""
 
+
+def _slo(
+    snapshot: Snapshot,
+    targets: Sequence[Target],
+    readings: Mapping[str, TrafficReading],
+    memory: Mapping[str, Any],
+    seats: Seats,
+) -> tuple[list[Scale], dict[str, Any]]:
+    """Loaded when it first decides: the names are for everybody."""
+    from tonnage.scaling import slo
+
+    return slo.decide(snapshot, targets, readings, memory, seats)
+
+
 POLICIES: dict[str, ReplicaPolicy] = {
-    "slo": slo.decide,
+    "slo": _slo,
 }
 """``slo``: as many replicas as the demand needs by the time they can serve, at the least cost."""
 

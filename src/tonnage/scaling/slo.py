@@ -34,6 +34,7 @@ from typing import TypeAlias, TypeVar
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.scaling import waiting
+from tonnage.scaling.counted import Counts, continued
 from tonnage.scaling.demand import LONG_NS, MEMORY_NS, SHORT_NS, Forecast, forecast
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scaling.target import Target, TrafficReading
@@ -42,7 +43,6 @@ from tonnage.units import NS_PER_S
 
 __all__ = ["Memory", "Target", "TrafficReading", "at_reuse", "decide", "forecast"]
 
-Counts: TypeAlias = tuple[tuple[int, float], ...]
 Needs: TypeAlias = tuple[tuple[int, int], ...]
 
 CHANCE = 3.0
@@ -68,11 +68,14 @@ REUSE_STEP = 0.05
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas needed).
-    ``reason`` explains the last tick, whatever came of it."""
+    ``reason`` explains the last tick, whatever came of it. ``falls``: when the counter fell lately; ``rate``:
+    requests/s when they were last known."""
 
     counts: Counts = ()
     needs: Needs = ()
     reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
+    falls: tuple[int, ...] = ()
+    rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +114,15 @@ def decide(
             remembered[target.workload] = replace(before, reason=NO_DATA)
             continue
         kept = _since(before.counts, now - (MEMORY_NS if target.far else 2 * LONG_NS))
-        if kept and reading.received < kept[-1][1]:
-            kept = ()  # the counter began again: the gateway restarted
-        counts = (*kept, (now, reading.received))
+        counts, falls = continued(kept, before.falls, before.rate, now, reading.received)
         need = _need(target, workload, counts, reading, _horizon(target, reading))
         if need is None:
-            remembered[target.workload] = replace(before, counts=counts, reason=TOO_SHORT)
+            remembered[target.workload] = replace(before, counts=counts, falls=falls, reason=TOO_SHORT)
             continue
         needs[target.workload] = need
         hold_ns = max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
         history = (*_since(before.needs, now - hold_ns), (now, need.keep))
-        remembered[target.workload] = Memory(counts, history)
+        remembered[target.workload] = Memory(counts, history, falls=falls, rate=need.forecast.level)
     idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
     more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
     for_others = waiting.look(snapshot, idle, more, seats)
@@ -237,14 +238,14 @@ def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Traff
     if demand is None:
         return None
     ready = workload.ready
-    usual = ready * target.concurrency
+    usual = (max(ready, workload.replicas) if target.far else ready) * target.concurrency
     backlog = max(0.0, reading.in_flight - usual)
     if target.far and backlog <= CHANCE * sqrt(demand.scatter * usual):
         backlog = 0.0
     steady = (demand.upper + BURSTS * target.z * bursts(demand)) / target.capacity
     extra = 0.0
     if backlog > 0:
-        growth = max(0.0, demand.level - ready * target.capacity) * horizon / NS_PER_S
+        growth = 0.0 if target.far else max(0.0, demand.level - ready * target.capacity) * horizon / NS_PER_S
         extra = (backlog + growth) / (target.capacity * target.drain_ns / NS_PER_S)
         extra = min(extra, float(ready)) if target.far else extra
     surer = forecast(counts, horizon, target.z + CAUTION, far=True) if target.far else demand

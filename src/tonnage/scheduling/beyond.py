@@ -17,8 +17,8 @@ def gated(pod: PodSpec) -> str:
 def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
     """Why the pod waits whatever the nodes are, of which there are this many; empty when it can be placed.
 
-    A claim for a device has to be allocated together with the pod (kube-scheduler's DynamicResources plugin). A claim
-    for a volume that does not exist, or is not bound and should be, is waited for. ``strict``: a pod that names a pod
+    A ResourceClaim that does not exist, or is being deleted, is waited for; so is one of which nobody knows here. A
+    claim for a volume that does not exist, or is not bound and should be, is too. ``strict``: a pod that names a pod
     group which is not known here is not bound alone: its group is placed whole or not at all; but where groups of that
     project are ``absent`` (:data:`tonnage.workloads.naming.PROJECTS`) there can be none, and it is a pod as any other.
     """
@@ -31,8 +31,10 @@ def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = (
         and any(one.get("persistentVolumeClaim") or one.get("ephemeral") for one in spec.volumes)
     ):
         return "persistent volume claims are not known here yet"
-    if spec.resource_claims:
-        return "resource claims are not placed by this scheduler"
+    if pod.claims.waits:
+        return f"0/{nodes} nodes are available: {pod.claims.waits}"
+    if spec.resource_claims and not pod.claims.known:
+        return "resource claims are not known here yet"
     if strict and not pod.gang:
         for project, group, _ in named_by(pod.namespace, pod.labels, pod.annotations, spec):
             if project not in absent:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
-from tonnage.decisions import Bind, Evict, Reason
+from tonnage.decisions import Bind, ClaimAllocation, Evict, Reason, Ref
 from tonnage.fleet.fits import fits
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
+from tonnage.objects.dra import AllocationResult, ResourceClaim
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.order import Unit
@@ -66,9 +67,10 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
         waits = tuple((row, turns.reason(unit, row)) for unit in left for row in unit.rows)
         classes = frozenset(fleet.pod(row).class_id for row in turns.binds)
         seated = turns.seated()
+        binds = tuple(_with_claims(fleet, row, bind) for row, bind in turns.binds.items())
     preemptor = turns.preemptor
     return Look(
-        tuple(turns.binds.values()),
+        binds,
         waits,
         preemptor.nominated(),
         tuple(preemptor.evictions),
@@ -76,6 +78,22 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
         seated,
         turns.chose,
         classes,
+    )
+
+
+def _with_claims(fleet: Fleet, row: int, bind: Bind) -> Bind:
+    """The bind with what it allocates."""
+    if not fleet.pod(row).spec.claims.keys:
+        return bind
+    found = allocations(fleet.device_claims.assumed_of(row))
+    return structs.replace(bind, claims=found) if found else bind
+
+
+def allocations(found: Iterable[tuple[ResourceClaim, AllocationResult]]) -> tuple[ClaimAllocation, ...]:
+    """Claims and what they have, as decisions name them."""
+    return tuple(
+        ClaimAllocation(Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid), allocation)
+        for claim, allocation in found
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from tonnage.decisions import Decision, Reason, Wait
+from tonnage.decisions import ClaimAllocation, Decision, Reason, Wait
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
@@ -20,7 +20,7 @@ from tonnage.scheduling.beyond import beyond
 from tonnage.scheduling.cache import Cache, keys_of
 from tonnage.scheduling.defrag import DefragLimits, DefragPlan, NoDefrag, movable
 from tonnage.scheduling.defrag import plan as defrag_plan
-from tonnage.scheduling.looks import OTHERS, look
+from tonnage.scheduling.looks import OTHERS, allocations, look
 from tonnage.scheduling.order import in_turn, units_of
 from tonnage.scheduling.policies import ANY_POLICY, DEFAULT_POLICY, POLICIES
 from tonnage.scheduling.trial import Trial
@@ -91,10 +91,20 @@ def decide(
     rows = [row for row in rows if row not in left]
     found = look(snapshot, cache, settings.how, rows, OTHERS if settings.looks_again else ())
     waits = [
-        Wait(fleet.pod(row).spec.ref, why, nominated=found.nominated.get(row, ""))
+        Wait(
+            fleet.pod(row).spec.ref, why, nominated=found.nominated.get(row, ""), releases=_releases(fleet, row, cache)
+        )
         for row, why in (*found.waits, *left.items())
     ]
     return [*found.binds, *waits, *found.evictions]
+
+
+def _releases(fleet: Fleet, row: int, cache: Cache) -> tuple[ClaimAllocation, ...]:
+    """The claims of a pod that waits which pin it to nodes that it cannot have, and that nobody else uses:
+    kube-scheduler gives them up (v1.36 dynamicresources, PostFilter)."""
+    spec = fleet.pod(row).spec
+    stuck = allocations(fleet.device_claims.stuck(spec.claims.keys, spec.uid)) if spec.claims.keys else ()
+    return stuck if stuck and not feasible(fleet, row, cache) else ()
 
 
 def _beyond(snapshot: Snapshot, rows: list[int], *, strict: bool) -> dict[int, Reason]:

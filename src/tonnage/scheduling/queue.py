@@ -85,7 +85,7 @@ class Queue:
         self._epoch = 0
         self._now_ns = 0
         self._flushes, self._flushed_ns = False, 0
-        self._topology_revision = -1
+        self._topology_revision, self._claims_opened = -1, -1
         self._cursor = 0
         self._binds = 0
         self._nominations: Mapping[str, str] = {}
@@ -212,12 +212,14 @@ class Queue:
             or any(sign < 0 for sign, _, _ in news)
             or len(news) < self._binds  # who was to be bound was not: its room is there
             or fleet.topology_revision != self._topology_revision
+            or fleet.device_claims.opened != self._claims_opened
             or snapshot.nominations
             or self._nominations
             or self._flushes
         ):
             self._epoch += 1
         self._topology_revision = fleet.topology_revision
+        self._claims_opened = fleet.device_claims.opened
         self._nominations = dict(snapshot.nominations)
 
     def _rests(self, fleet: Fleet, line: _Line) -> bool:

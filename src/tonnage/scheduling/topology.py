@@ -21,6 +21,7 @@ from tonnage.fleet.filters import Mask
 from tonnage.fleet.ports import NO_PORTS, clash
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
+from tonnage.scheduling.claim_masks import ClaimMasks
 from tonnage.scheduling.domains import Domains, domains_of
 from tonnage.scheduling.terms import Tallies, Term, narrowed, resolve
 from tonnage.scheduling.view import Ints, ShapeView
@@ -94,6 +95,7 @@ class Topology:
         self._ruled: dict[int, tuple[bool, bool]] = {}  # by class, as of so many classes and that revision:
         self._ruled_as_of = (0, 0)
         self._namespaces_revision = fleet.namespaces.revision
+        self._claims: ClaimMasks = beside._claims if beside is not None else ClaimMasks(fleet)
 
     def _follow_namespaces(self) -> None:
         """Whom terms select may be others where labels of namespaces have changed."""
@@ -165,6 +167,7 @@ class Topology:
         rules = self.rules(pod_class)
         own = bool(rules.spread or rules.affinity or rules.anti_affinity)
         own = own or bool(pod_class.ports or pod_class.disks or pod_class.alone or pod_class.attaches)
+        own = own or bool(pod_class.claims)
         return bool(own or self._terms_against(pod_class))
 
     def keys(self, pod_class: PodClass) -> set[str]:
@@ -199,6 +202,8 @@ class Topology:
             found.append((ANTI_AFFINITY, _all(allowed)))
         if against:
             found.append((EXISTING_ANTI_AFFINITY, _all([self._empty(t, self._carriers(t)) for t in against])))
+        if pod_class.claims:
+            found += self._claims.masks(pod_class.claims, view)
         return found
 
     def preference(self, pod_class: PodClass, fits: Mask) -> Ints | None:

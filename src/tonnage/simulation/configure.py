@@ -10,6 +10,7 @@ import msgspec
 from tonnage.decisions import Finding, Launch, Reason, Ref
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import durations, instances, mig, prices
+from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.health.blocker import REFUSED, UNSCHEDULABLE, Blocker, in_order
 from tonnage.health.diagnose import diagnose
 from tonnage.health.landing import Machine
@@ -231,6 +232,7 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
         daemon = msgspec.structs.replace(daemon, spec=lets_in.completed(namespace, daemon.spec))
         cluster.declared.daemon_sets.append((namespace, daemon_set.name, daemon))
     cluster.declared.volumes = Volumes(configuration.manifest.objects, binds=True)
+    cluster.fleet.device_claims = DeviceClaims(configuration.manifest.objects, makes=True)
     cluster.fleet.attach_limits = cluster.declared.volumes.attach_limits
     for claim in configuration.setting.made_claims():
         cluster.declared.volumes.see(claim)

@@ -12,7 +12,8 @@ from tonnage.machines.gpu_faults import FALLEN_OFF
 
 INTERRUPTION, WAVE, ZONE_OUTAGE, OUT_OF_STOCK = "spot-interruption", "spot-wave", "zone-outage", "out-of-stock"
 NODE_FAILURE, GPU_FAILURE, POD_FAILURE = "node-failure", "gpu-failure", "pod-failure"
-FAULTS = (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, POD_FAILURE, OUT_OF_STOCK)
+SCRAPE_FAILURE = "scrape-failure"
+FAULTS = (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, POD_FAILURE, OUT_OF_STOCK, SCRAPE_FAILURE)
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
 _ONLY = {
@@ -22,6 +23,7 @@ _ONLY = {
     "lead": (WAVE,),
     "zone": (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, OUT_OF_STOCK),
     "capacity_type": (OUT_OF_STOCK,),
+    "service": (SCRAPE_FAILURE,),
 }
 """Fields that some kinds of fault have, and those kinds."""
 
@@ -34,8 +36,9 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     ``duration``; ``out-of-stock`` withholds an instance type for ``duration``. ``pod-failure`` ends the containers of
     ``count`` pods of a training ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with
     an ``exit`` code or ``oom``. A ``zone`` bounds which nodes are hit; an ``out-of-stock`` may be of one
-    zone or ``capacity_type``. ``zone-outage`` takes every node of a zone at once, and nothing is sold there for
-    ``duration``.
+    zone or ``capacity_type``. ``scrape-failure``: for ``duration`` Prometheus scrapes neither the gateway nor the
+    engines of a ``service``, or of any. ``zone-outage`` takes every node of a zone at once, and nothing is sold there
+    for ``duration``.
 
     ``spot-wave``: a ``share`` of the spot nodes of one instance type and zone get their notices at random times
     ``within`` a while, and EC2 has none of it left for ``duration``. A part of them, ``rebalance``, gets a rebalance
@@ -59,6 +62,7 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     within: str = ""
     rebalance: float = 0.0
     lead: str = ""
+    service: str = ""
 
 
 def duration_problems(field: str, text: str, document: Document, *, positive: bool = True) -> list[Problem]:

@@ -19,6 +19,7 @@ from tonnage.simulation.fault_entries import (
     OOM,
     OUT_OF_STOCK,
     POD_FAILURE,
+    SCRAPE_FAILURE,
     WAVE,
     ZONE_OUTAGE,
     FaultSpec,
@@ -170,6 +171,23 @@ def exit_of(written: int | str) -> tuple[Cause, int]:
 
 
 @dataclass(slots=True)
+class ScrapeFailure:
+    """Prometheus does not reach the gateway and the engines of some Services for a while; they go on serving."""
+
+    spec: FaultSpec
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        struck = [one.name for one in cluster.services if self.spec.service in ("", one.name)]
+        if not struck:
+            message = f"{self.spec.kind}: no such Service with traffic"
+            cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
+        until_ns = cluster.now_ns + duration_ns(self.spec.duration)
+        for name in struck:
+            cluster.records.unscraped[name] = max(until_ns, cluster.records.unscraped.get(name, 0))
+        return ()
+
+
+@dataclass(slots=True)
 class OutOfStock:
     """EC2 has nothing left of an instance type for a while. Nobody knows before a launch is refused."""
 
@@ -193,6 +211,8 @@ def schedule_faults(faults: Sequence[FaultSpec], cluster: SimulatedCluster, offe
             cluster.queue.push(at, ZoneOutage(fault, tuple(o for o in offerings if o[1] == fault.zone)))
         elif fault.kind == WAVE:
             cluster.queue.push(max(0, at - lead_ns(fault)), Wave(fault, number, tuple(offerings)))
+        elif fault.kind == SCRAPE_FAILURE:
+            cluster.queue.push(at, ScrapeFailure(fault))
         elif fault.kind == POD_FAILURE:
             cluster.queue.push(at, PodFailure(fault))
         else:

@@ -20,7 +20,6 @@ from tonnage.machines.objects import EngineSetup, Workload
 from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED
 from tonnage.machines.serving.service import Service
 from tonnage.machines.serving.split import SplitService
-from tonnage.provisioning import karpenter
 from tonnage.provisioning.pods import PendingPod, PodShape
 from tonnage.rng import Streams
 from tonnage.scaling.target import PAIR, POOL, Target
@@ -153,6 +152,8 @@ def _engine_of(cluster: SimulatedCluster, workload: Workload, configuration: Con
 
 def _launched_for(workload: Workload, configuration: Configuration) -> Iterator[str]:
     """The GPU of the first node that NodePools launch for a pod of the workload."""
+    from tonnage.provisioning import karpenter
+
     meta = workload.template.metadata
     shape = PodShape.of(workload.template.spec, meta.annotations)
     pod = PendingPod(Ref("Pod", workload.name, workload.namespace), shape)

@@ -20,7 +20,7 @@ from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, Outlook, WorkloadPods, requested
 from tonnage.health.rules import ports, volumes
 from tonnage.health.setting import Pods, Setting
-from tonnage.machines.claiming import need
+from tonnage.machines.claiming import devices, need
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.training.workload import Training
 from tonnage.objects import core
@@ -184,6 +184,7 @@ def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[PodSpec], dict[str, 
                     priority=spec.priority or 0,
                     annotations=meta.annotations,
                     volumes=need(made.cluster, one.namespace, name, of_pod),
+                    claims=devices(made.cluster, one.namespace, name, of_pod),
                 )
                 for name, labels, of_pod in pods
             ],
@@ -207,6 +208,7 @@ def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[PodSpec], dict[str, 
                     gang=training.members[replica.name].gang,
                     subgroup=training.members[replica.name].subgroup,
                     volumes=need(made.cluster, replica.namespace, replica.name, replica.spec),
+                    claims=devices(made.cluster, replica.namespace, replica.name, replica.spec),
                 )
                 for replica in training.replicas
             ],

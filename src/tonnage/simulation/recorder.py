@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tonnage.costs.held import part_of
 from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
+from tonnage.fleet import claimed_gpus
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
 from tonnage.machines.events import Later
 from tonnage.machines.objects import Pod
@@ -94,7 +95,8 @@ class Recorder:
         self.nodes_starting.append(len(cluster.cloud.claims))
         self.gpus_paid.append(sum(node.gpus for node in live))
         devices = cluster.fleet.devices
-        self.gpus_allocated.append(int(((devices >= 0) | (devices == SHARED_DEVICE)).sum()))
+        held = int(((devices >= 0) | (devices == SHARED_DEVICE)).sum())
+        self.gpus_allocated.append(held + claimed_gpus.allocated(cluster.fleet))
         self.spend_micro_usd.append(cluster.records.ledger.total(cluster.now_ns))
         self._sample_heat(cluster, index)
 
@@ -121,9 +123,12 @@ class Recorder:
             if node.ended_ns is not None or not node.gpus:
                 continue
             row = cluster.fleet.node_by_name.get(node.name)
+            claimed = claimed_gpus.holders(cluster.fleet, row) if row is not None else {}
             for device in range(node.gpus):
                 owner, busy, parts = FREE, 0, 0
-                holder = int(cluster.fleet.devices[row, device]) if row is not None else NO_DEVICE
+                there = row is not None and device < cluster.fleet.devices.shape[1]
+                holder = int(cluster.fleet.devices[row, device]) if there else NO_DEVICE
+                holder = claimed.get(device, holder)
                 if row is not None and holder not in (FREE_DEVICE, NO_DEVICE):
                     holders = [holder] if holder >= 0 else cluster.fleet.holders(row, device)
                     on_it = [cluster.fleet.pod(one).spec for one in holders]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from live.contract.claims import allocate_elsewhere, check_allocated, claimed
 from live.contract.small import DEPLOYMENT, WHY, Small, returns
 from tonnage.decisions import (
     Applied,
@@ -149,6 +150,12 @@ STALE: dict[str, Case] = {
     "bind to a taken device": Case(lambda s: s.bind(s.pod(1), s.node("base-01"), 0), "is not free"),
     "bind without a device": Case(lambda s: s.bind(s.pod(1), s.node("base-02")), "1 devices requested"),
     "bind to a device that is not there": Case(lambda s: s.bind(s.pod(1), s.node("base-02"), 4), "is not free"),
+    "bind a pod whose claim has no devices": Case(claimed, "has no devices any more"),
+    "bind a pod with a device that is not there": Case(lambda s: claimed(s, "gpu-7"), "is not published"),
+    "bind a pod with a device of another node": Case(lambda s: claimed(s, "gpu-0", node="base-01"), "not published"),
+    "bind a pod with the devices of a namesake of its claim": Case(
+        lambda s: claimed(s, "gpu-0", uid="another"), "ResourceClaim inference/mine is gone"
+    ),
     "scale from another number": Case(lambda s: Scale(DEPLOYMENT, 3, 4, WHY), "has 2 replicas, not 3"),
     "scale a missing workload": Case(lambda s: Scale(Ref("Deployment", "other", "inference"), 2, 4, WHY), "is gone"),
     "scale a namesake": Case(
@@ -193,6 +200,14 @@ MOVED_ON: dict[str, Case] = {
     ),
     "bind a pod that another has bound": Case(
         lambda s: s.bind(s.pod(1), s.node("base-02"), 1), "", before=_bind_elsewhere
+    ),
+    "bind a pod whose claim another has allocated": Case(
+        lambda s: claimed(s, "gpu-0"),
+        "has been allocated otherwise",
+        before=lambda s: allocate_elsewhere(s, "mine", "gpu-1"),
+    ),
+    "bind a pod with a device that another claim has got": Case(
+        lambda s: claimed(s, "gpu-0"), "is allocated", before=lambda s: allocate_elsewhere(s, "other", "gpu-0")
     ),
     "scale what another has scaled": Case(
         lambda s: Scale(DEPLOYMENT, 2, 4, WHY), "has 7 replicas, not 2", before=_scale_elsewhere
@@ -310,6 +325,7 @@ APPLIED: dict[str, tuple[Decide, Callable[[Small], None]]] = {
         lambda s: s.bind(s.pod(1), s.node("base-02"), 2),
         _bound,
     ),
+    "a bind allocates the pod's claim and reserves it": (lambda s: claimed(s, "gpu-1"), check_allocated),
     "a scale makes pods": (lambda s: Scale(DEPLOYMENT, 2, 4, WHY), _scaled),
     "a scale removes pods": (lambda s: Scale(DEPLOYMENT, 2, 1, WHY, (s.pod(1),)), _scaled_down),
     "a launch buys a node": (lambda s: s.launch("more"), _launched),

@@ -7,6 +7,7 @@ pods, the first on base-01 with device 0, the second pending; a NodeClaim (comin
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from tonnage.decisions import Applied, Bind, Decision, Instances, Launch, Outcom
 from tonnage.facts.labels import MIG_CONFIG
 from tonnage.hollow.lockstep import Lockstep
 from tonnage.kube.reflector import Delays
-from tonnage.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODE_CLAIMS, NODES, PDBS, PODS
+from tonnage.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODE_CLAIMS, NODES, PDBS, PODS, RESOURCE_CLAIMS
 from tonnage.kube.transport import Transport
 from tonnage.kube.verbs import Client
 from tonnage.machines import nodes
@@ -145,7 +146,7 @@ class Small:
             return None
         return [
             [_untold(_bare(one)) for one in self.client.list(resource)]
-            for resource in (PODS, NODES, NODE_CLAIMS, DEPLOYMENTS, PDBS, CONFIG_MAPS)
+            for resource in (PODS, NODES, NODE_CLAIMS, DEPLOYMENTS, PDBS, CONFIG_MAPS, RESOURCE_CLAIMS)
         ]
 
     @property
@@ -237,7 +238,16 @@ def build(folder: Path, transport: Transport | None = None, *, faulty: bool = Fa
 
 
 def _replicas(workload: str) -> int:
-    return 2 if workload == WORKLOAD else 0
+    return 2 if workload in (WORKLOAD, "inference/claimer") else 0
+
+
+def _with_claims(manifests: Path, folder: Path) -> Path:
+    """The manifests and a workload with a ResourceClaim."""
+    made = folder / "manifests" / manifests.name
+    if not made.is_dir():
+        shutil.copytree(manifests, made)
+        shutil.copy(Path(__file__).parent / "claims.yaml", made)
+    return made
 
 
 def _written(folder: Path) -> Path:
@@ -247,7 +257,7 @@ def _written(folder: Path) -> Path:
     for traffic in document["traffic"]:
         traffic |= {"profile": str(EXAMPLE / traffic["profile"]), "rate": 0.01, "surges": []}
     for policy in document["policies"].values():
-        policy["manifests"] = str(EXAMPLE / policy["manifests"])
+        policy["manifests"] = str(_with_claims(EXAMPLE / policy["manifests"], folder))
     path = folder / "scenario.yaml"
     path.write_text(yaml_text.dump(document), encoding="utf-8")
     return path

@@ -27,7 +27,7 @@ from tonnage.decisions import Decision, Evict, Outcome, Wait
 from tonnage.fleet.invariants import violations
 from tonnage.kube.informer import Informer, Informers, name_of
 from tonnage.kube.reflector import Delays, Delta, Relisted
-from tonnage.kube.resources import ALL, CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, Resource
+from tonnage.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, SERVED, Resource
 from tonnage.kube.resources import PODS as POD_RESOURCE
 from tonnage.kube.transport import JSON, ApiError, Reply, Transport
 from tonnage.kube.verbs import Client
@@ -48,7 +48,7 @@ GPU = "nvidia.com/gpu"
 KINDS_OF_GANGS = tuple(sorted({*WORKLOADS, *GROUPS, *PODS} - {"Workload"}))
 """Pods name a Workload in Kubernetes 1.35 only, and the embedded API is of 1.36."""
 QUICK = Delays(first=0.002, most=0.02, absent=(30.0, 60.0), watch=(60.0, 90.0), short=0.0)
-_MORE = (*dict.fromkeys(resource for resource, _ in KINDS if resource not in ALL), CLUSTER_POLICIES)
+_MORE = (*dict.fromkeys(resource for resource, _ in KINDS if resource not in SERVED), CLUSTER_POLICIES)
 
 
 class SteppedClock:
@@ -126,7 +126,7 @@ class Direct:
     ) -> Informer[T]:
         assert not field_selector or resource == CONFIG_MAPS, "there are none"
         informer: Informer[T] = Informer(resource, namespace, field_selector, "", optional=optional)
-        store = self._stores[resource not in ALL]
+        store = self._stores[resource not in SERVED]
         found, version = store.items(resource)
         changes = store.subscribe(resource, version)
         informer.apply(Relisted([_decoded(one.object, type_) for one in found], version))
@@ -223,7 +223,7 @@ class GangCluster:
             return
         for store in (self.api.store, self.more):
             for informer in self.informers:
-                if (informer.resource not in ALL) == (store is self.more):
+                if (informer.resource not in SERVED) == (store is self.more):
                     self._catch_up(informer, store)
 
     def _catch_up(self, informer: Informer[Any], store: Store) -> None:
@@ -300,7 +300,7 @@ class GangCluster:
 
     def _store_of(self, resource: Resource) -> Store:
         """Where such objects are: the embedded API serves few of the kinds."""
-        return self.api.store if resource in ALL else self.more
+        return self.api.store if resource in SERVED else self.more
 
     def _stamp(self) -> str:
         return datetime.fromtimestamp(self.clock.seconds(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -312,10 +312,7 @@ class GangCluster:
             {"apiVersion": o.api_version, "kind": o.kind, "name": o.name, "uid": o.uid, "controller": True}
             for o in meta.owner_references
         ]
-        spec: dict[str, Any] = {
-            "schedulerName": "tonnage",
-            "containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}}}],
-        }
+        spec = self.spec_of(pod.name)
         if pod.spec.scheduling_group is not None:
             spec["schedulingGroup"] = {"podGroupName": pod.spec.scheduling_group.pod_group_name}
         if pod.spec.workload_ref is not None:
@@ -329,6 +326,13 @@ class GangCluster:
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.client.create(POD_RESOURCE, body, "ml")
+
+    def spec_of(self, name: str) -> dict[str, Any]:
+        """The spec of a pod of that name."""
+        return {
+            "schedulerName": "tonnage",
+            "containers": [{"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}}}],
+        }
 
     def make_anew(self) -> None:
         """As kubelets and workload controllers do: pods that are being deleted go, and others come in their stead."""

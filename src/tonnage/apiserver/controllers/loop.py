@@ -28,6 +28,7 @@ from tonnage.apiserver.controllers.nodes import Nodes
 from tonnage.apiserver.controllers.quotas import ResourceQuotas
 from tonnage.apiserver.controllers.recording import ControllerRecorder
 from tonnage.apiserver.controllers.replica_sets import ReplicaSets
+from tonnage.apiserver.controllers.resource_claims import ResourceClaims
 from tonnage.apiserver.controllers.stateful_sets import StatefulSets
 from tonnage.apiserver.controllers.volumes import VolumeBinder
 from tonnage.apiserver.controllers.writer import Stale, Writer
@@ -136,6 +137,7 @@ class ControllerManager:
             DisruptionController(context),
             ResourceQuotas(context),
             VolumeBinder(context),
+            ResourceClaims(context),
         )
         self._controllers = {one.name: one for one in controllers}
         self.last_error = ""

@@ -92,6 +92,7 @@ class PodStatus(Field, frozen=True, kw_only=True):
     allocated_resources: dict[str, str | int | float] = {}
     nominated_node_name: str = ""
     start_time: str | None = None
+    resource_claim_statuses: list[dict[str, Any]] = []
 
 
 FINISHED = ("Succeeded", "Failed")

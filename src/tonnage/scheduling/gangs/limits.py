@@ -18,7 +18,8 @@ from tonnage.scheduling.view import Ints
 class Lack(NamedTuple):
     """No domain of ``level`` (None: not even the whole cluster) holds ``needs`` more pods of the group; the nearest is
     ``domain``, which holds ``holds``. ``begun``: bound members keep the group to that domain. ``within``: another may,
-    but this is the domain that is nearest to holding the whole gang."""
+    but this is the domain that is nearest to holding the whole gang. ``each``: so many groups need a domain each that
+    they share with no other of them, and ``holds`` domains have room for one."""
 
     group: int
     needs: int
@@ -27,6 +28,7 @@ class Lack(NamedTuple):
     holds: int
     begun: bool = False
     within: bool = False
+    each: bool = False
 
 
 class GangBounds:
@@ -65,6 +67,20 @@ class GangBounds:
                 lack = self._lack(number, group.required, self.held(number, group.required))
                 if lack is not None:
                     return lack
+        return self._crowded()
+
+    def _crowded(self) -> Lack | None:
+        """Groups that are led keep each other out of their domains: whether there are fewer domains than groups."""
+        tree = self._tree
+        begin = [n for n, group in enumerate(tree.groups) if group.rule.led and group.required >= 0 and tree.need(n)]
+        by_level: dict[int, list[int]] = {}
+        for number in begin:
+            if not tree.groups[number].members:
+                by_level.setdefault(tree.groups[number].required, []).append(number)
+        for level, numbers in by_level.items():
+            may = np.any([self.held(number, level) >= tree.need(number) for number in numbers], axis=0)
+            if may.sum() < len(numbers):
+                return Lack(numbers[0], len(numbers), level, -1, int(may.sum()), each=True)
         return None
 
     def lack(self, level: int | None) -> Lack | None:
@@ -170,7 +186,10 @@ def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Rea
     evidence += [("level", where), ("nearest", domain), ("holds", lack.holds)]
     named = f"gang {key}" if lack.group == 0 else f"gang {key}, subgroup {group.name}"
     more = " more" if group.members else ""
-    if lack.level is None:
+    if lack.each:
+        have = f"{lack.holds} have" if lack.holds != 1 else "1 has"
+        text = f"gang {key} needs {lack.needs} domains of {where}, one for each of its jobs alone; {have} room for one"
+    elif lack.level is None:
         text = f"{named} needs room for {lack.needs}{more} pods, the cluster has it for {lack.holds}"
     elif lack.begun:
         text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it runs; it holds {lack.holds}"

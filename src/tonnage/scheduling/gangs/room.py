@@ -161,6 +161,10 @@ class FleetRoom:
         columns, amounts = [c for c, _ in requests], np.array([a for _, a in requests], np.int64)
         held = np.zeros(len(fleet.alive), np.int64)
         held[rows] = (fleet.free[rows[:, None], columns] // amounts).min(axis=1)
+        if asks := fleet.classes.rows[class_id].claims:
+            most = sum(len(item.pods) for item in self._items)  # classes of one shape are counted together
+            for row in rows.tolist():
+                held[row] = fleet.device_claims.count(asks, fleet.node_view(row), min(int(held[row]), most))
         return np.minimum(held, 1) if self.alone[class_id] else held
 
     def one_of_each(self, classes: Sequence[int]) -> bool:

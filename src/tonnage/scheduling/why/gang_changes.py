@@ -127,7 +127,7 @@ def with_edit(gang: Gang, edit: RelaxLevel | LowerMinimum) -> Gang:
             return rule, edit.to
         if edit.rule == "slice":
             return replace(rule, slice_required=edit.to, slice_size=rule.slice_size if edit.to else 0), minimum
-        return replace(rule, required=edit.to), minimum
+        return replace(rule, required=edit.to, led=False), minimum
 
     if edit.group == gang.key:
         rule, minimum = changed(gang.rule, gang.min_member)

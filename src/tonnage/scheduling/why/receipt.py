@@ -15,6 +15,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from tonnage.decisions import Reason, Scalar
+from tonnage.dra.told import by_reason
+from tonnage.fleet.claim_needs import ClaimKey
+from tonnage.fleet.device_claims import CANNOT_ALLOCATE
 from tonnage.fleet.rows import PodRow, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
@@ -57,11 +60,13 @@ RUNS, FITS, WAITS, HELD = "runs", "fits", "waits", "held"
 
 
 class Out(msgspec.Struct, frozen=True):
-    """Nodes that a filter refuses; a node counts for the first that does, and for each resource that it lacks."""
+    """Nodes that a filter refuses; a node counts for the first that does, and for each resource that it lacks.
+    ``details``: of ResourceClaims, what there is of devices and what threw them out."""
 
     reason: str
     nodes: int
     examples: tuple[str, ...]
+    details: tuple[str, ...] = ()
 
 
 class Scored(msgspec.Struct, frozen=True):
@@ -239,9 +244,16 @@ class _Receipts:
                 text,
                 len(rows),
                 tuple(fleet.node(row).spec.name for row in nsmallest(EXAMPLES, rows, lambda r: -tie[r])),
+                self._of_claims(fleet.pod(row).spec.claims.keys, rows) if text == CANNOT_ALLOCATE else (),
             )
             for text, rows in merged.items()
         )
+
+    def _of_claims(self, keys: Sequence[ClaimKey], rows: Sequence[int]) -> tuple[str, ...]:
+        """Why these nodes have no devices for the claims."""
+        views = sorted((self.fleet.node_view(row) for row in rows), key=lambda view: view.name)
+        found = {view.name: self.fleet.device_claims.look(keys, view) for view in views}
+        return by_reason({name: one for name, one in found.items() if one is not None})
 
     def _scores(self, row: int, node: int) -> tuple[Scored | None, Scored | None]:
         """The parts of this node's score, and of the best of the others."""

@@ -1,0 +1,103 @@
+"""ResourceClaims of a pod, written before it is bound: their devices, and that they are reserved for it.
+
+Source: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/dynamicresources (bindClaim, Unreserve).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tonnage.decisions import Applied, ClaimAllocation, Outcome, Ref, Stale
+from tonnage.kube.resources import RESOURCE_CLAIMS
+from tonnage.kube.transport import ApiError
+from tonnage.kube.verbs import Client, JsonObject
+from tonnage.objects.dra import DELETE_PROTECTION
+
+TRIES = 5
+"""How often a claim is read again that somebody else has written meanwhile."""
+
+
+def reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+    """Write what the claim is ``given``, unless it has that already, and reserve it for the pod. Raises ClientError."""
+    wanted: JsonObject | None = msgspec.to_builtins(given.allocation) if given is not None else None
+
+    def change(found: JsonObject) -> Outcome | None:
+        if found["metadata"].get("deletionTimestamp"):
+            return Stale(f"{claim} is being deleted")
+        status = found.setdefault("status", {})
+        has = status.get("allocation")
+        if has is None and wanted is None:
+            return Stale(f"{claim} has no devices any more")
+        if has is not None and wanted is not None and _devices(has) != _devices(wanted):
+            return Stale(f"{claim} has been allocated otherwise")
+        consumers = status.setdefault("reservedFor", [])
+        reserved = any(one.get("uid") == pod.uid for one in consumers)
+        if has is not None and reserved:
+            return Applied()
+        if has is None:
+            finalizers = found["metadata"].setdefault("finalizers", [])
+            if DELETE_PROTECTION not in finalizers:
+                finalizers.append(DELETE_PROTECTION)
+                found["metadata"] = client.replace(RESOURCE_CLAIMS, found, claim.namespace)["metadata"]
+            status["allocation"] = wanted
+        if not reserved:
+            consumers.append({"resource": "pods", "name": pod.name, "uid": pod.uid})
+        return None
+
+    return _changed(client, claim, change)
+
+
+def release(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+    """The claim is not reserved for the pod any more, and has no devices where they were ``given`` with that and
+    nobody else has reserved it. Raises ClientError."""
+
+    def change(found: JsonObject) -> Outcome | None:
+        status = found.get("status") or {}
+        before = status.get("reservedFor") or []
+        status["reservedFor"] = [one for one in before if one.get("uid") != pod.uid]
+        has = status.get("allocation")
+        mine = (
+            given is not None and has is not None and _devices(has) == _devices(msgspec.to_builtins(given.allocation))
+        )
+        if mine and not status["reservedFor"]:
+            status.pop("allocation")
+        elif len(status["reservedFor"]) == len(before):
+            return Applied()
+        return None
+
+    return _changed(client, claim, change)
+
+
+def _changed(client: Client, claim: Ref, change: Callable[[JsonObject], Outcome | None]) -> Outcome:
+    """Write the claim's status as changed, read again where somebody else was faster; or what the change says."""
+    for tries in range(TRIES):
+        found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        if claim.uid not in ("", found["metadata"].get("uid")):
+            return Stale(f"{claim} is gone")
+        try:
+            said = change(found)
+            if said is not None:
+                return said
+            client.replace(RESOURCE_CLAIMS, found, claim.namespace, "status")
+            return Applied()
+        except ApiError as error:
+            if error.code != 409 or tries + 1 == TRIES:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def is_reserved(client: Client, pod: Ref, claim: Ref) -> bool:
+    """Whether the claim has devices and is reserved for the pod. Raises ClientError."""
+    status = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace).get("status") or {}
+    return status.get("allocation") is not None and any(
+        one.get("uid") == pod.uid for one in status.get("reservedFor") or ()
+    )
+
+
+def _devices(allocation: JsonObject) -> list[tuple[Any, ...]]:
+    """What tells allocations of a claim apart."""
+    names = ("request", "driver", "pool", "device", "shareID")
+    return [tuple(one.get(name) for name in names) for one in allocation.get("devices", {}).get("results", ())]

@@ -1,0 +1,55 @@
+"""Metrics that are missing for a while: what the slo policy and KEDA make of it, and that nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_builders import make_scenario, replace
+
+from tonnage.simulation import run, scenario
+from tonnage.simulation.result import Result
+
+FAULT = "faults: [{kind: scrape-failure, at: 60s, duration: 2m%s}]\n"
+
+
+def _run(tmp_path: Path, policy: str, fault: str, ignore: str = "true") -> Result:
+    file = make_scenario(tmp_path)
+    replace(file, "profile: traffic.yaml", "profile: traffic.yaml\n    balancing: least-requests")
+    replace(file, "    manifests: keda\n", "    manifests: keda\n  slo:\n    manifests: keda\n    scaling: slo\n")
+    scaler = tmp_path / "keda" / "scaler.yaml"
+    replace(scaler, 'sum(vllm:num_requests_waiting{namespace="serving"})', "sum(envoy_cluster_upstream_rq_total)")
+    replace(scaler, 'threshold: "5"', f'threshold: "1"\n        ignoreNullValues: "{ignore}"')
+    replace(scaler, "minReplicaCount: 1", "minReplicaCount: 1\n  advanced: {horizontalPodAutoscalerConfig: {behavior: {scaleDown: {stabilizationWindowSeconds: 0}}}}")  # fmt: skip
+    file.write_text(file.read_text() + fault)
+    return run.run(scenario.load(file), policy)
+
+
+def _asked_while_missing(result: Result) -> set[int]:
+    (series,) = result.series.services
+    return {n for t, n in zip(result.series.t_s, series.replicas_wanted, strict=True) if 75 <= t < 180}
+
+
+def test_the_slo_policy_holds_while_metrics_are_missing(tmp_path: Path) -> None:
+    result = _run(tmp_path, "slo", FAULT % "")
+    assert len(_asked_while_missing(result)) == 1
+    assert not [one for one in result.decisions if one.kind == "Scale" and 75 <= one.t_s < 180]
+
+
+@pytest.mark.parametrize(("ignore", "asked"), [("true", {1}), ("false", {3})])
+def test_keda_takes_missing_metrics_for_no_load_unless_it_is_told_not_to(
+    tmp_path: Path, ignore: str, asked: set[int]
+) -> None:
+    """The series are stale a scrape after the failure begins; the replicas were three, as many as are allowed."""
+    assert _asked_while_missing(_run(tmp_path, "keda", FAULT % "", ignore=ignore)) == asked
+
+
+def test_a_failure_of_another_service_changes_nothing_and_is_said(tmp_path: Path) -> None:
+    result = _run(tmp_path, "keda", FAULT % ", service: serving/other")
+    assert _asked_while_missing(result) == {3}
+    assert [one.reason for one in result.events if one.object == "Scenario"] == ["FaultHitNothing"]
+
+
+def test_only_a_scrape_failure_names_a_service(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="only a scrape-failure has it"):
+        _run(tmp_path, "keda", "faults: [{kind: node-failure, at: 60s, service: serving/chat}]\n")
