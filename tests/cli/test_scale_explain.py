@@ -138,6 +138,7 @@ def test_prometheus_answer_to_a_range_is_a_history(tmp_path: Path, capfd: pytest
         ([SCALER, "--samples", METRICS, "--start", "soon"], '"soon" is not a time'),
         ([SCALER, "--samples", METRICS, "--ready-after", "soon"], '"soon" is not a duration'),
         ([SCALER, "--samples", METRICS, "--prometheus", "http://x"], "give --samples or --prometheus, not both"),
+        ([SCALER, "--samples", METRICS, "--replicas", 10**22], "expected up to 150,000: no cluster has more pods"),
         ([SCALER, "--samples", METRICS, "--policy", "slo"], "--policy is one of a scenario's"),
         (["examples/traffic-surge", "--replicas", "3"], "--replicas goes with --samples or --prometheus"),
         (["examples/traffic-surge", "--policy", "best"], "best"),

@@ -121,6 +121,15 @@ def test_a_value_that_no_instance_type_has_is_reported(aws: Catalogue) -> None:
     assert "g5.1xlarge" in found.message
 
 
+def test_a_capacity_type_that_nothing_is_reserved_for_is_no_unknown_value(aws: Catalogue) -> None:
+    both = node_pool("p", (TYPE, "In", ["g5.xlarge"]), (CAPACITY, "In", ["reserved", "on-demand"]))
+    assert analyse(both, aws) == []
+    alone = node_pool("p", (TYPE, "In", ["g5.xlarge"]), (CAPACITY, "In", ["reserved"]))
+    assert [one.rule for one in analyse(alone, aws)] == ["nodepool-no-offering"]
+    misspelt = node_pool("p", (TYPE, "In", ["g5.xlarge"]), (CAPACITY, "In", ["on-demand", "reservation"]))
+    assert [one.rule for one in analyse(misspelt, aws)] == ["nodepool-unknown-value"]
+
+
 def test_a_pool_that_matches_nothing_is_an_error(aws: Catalogue) -> None:
     pool = node_pool("p", (TYPE, "In", ["g5.xlarge"]), ("kubernetes.io/arch", "In", ["arm64"]))
     found = analyse(pool, aws)[-1]

@@ -56,6 +56,15 @@ def _times(command: Any) -> Any:
     return command
 
 
+def _refuse_too_many(replicas: int) -> None:
+    """Raises InputError for more replicas than a cluster has pods."""
+    from tonnage.simulation.extent import PODS
+
+    if replicas > PODS:
+        hint = f"expected up to {PODS:,}: no cluster has more pods"
+        raise InputError.at(f"{replicas:,} replicas", field="--replicas", hint=hint)
+
+
 @click.command()
 @click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
 @click.option(
@@ -120,6 +129,8 @@ def explain(
     if samples or given["prometheus"]:
         from tonnage.cli import scale_history
 
+        if replicas is not None:
+            _refuse_too_many(replicas)
         if policy is not None:
             raise click.UsageError("--policy is one of a scenario's, and the history is given.")
         history = scale_history.History(

@@ -32,6 +32,7 @@ consolidation.go).
 FLEXIBLE_TYPES = 5
 """Types that a spot request should have (aws/karpenter-provider-aws, instanceTypeFlexibilityThreshold)."""
 
+_CAPACITY_TYPES = frozenset({labels.ON_DEMAND, labels.SPOT, labels.RESERVED})
 _REQUIREMENTS = "spec.template.spec.requirements"
 
 
@@ -99,12 +100,17 @@ class _Checks:
         ]
 
     def unknown_values(self) -> list[Finding]:
-        """Listed values that no instance type or offering has."""
+        """Listed values that no instance type or offering has.
+
+        Karpenter's capacity types are all known, with reservations or without: where they leave nothing to launch,
+        ``nodepool-no-offering`` says so.
+        """
         everything = np.ones(len(self.catalogue.types), dtype=np.bool_)
         found = []
         for i, one in enumerate(self.written):
             known = self.catalogue.values(labels.normalise(one.key), everything)
-            missing = [value for value in one.values if value not in known]
+            of_karpenter = _CAPACITY_TYPES if labels.normalise(one.key) == labels.CAPACITY_TYPE else ()
+            missing = [value for value in one.values if value not in known and value not in of_karpenter]
             if one.operator == "In" and known and missing:
                 message = f"no known instance type has {one.key} {', '.join(missing)}"
                 field = f"spec.template.spec.requirements[{i}].values"
