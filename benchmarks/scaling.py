@@ -35,7 +35,7 @@ WINDOWS_S = (120, 300)
 MINIMA = (1, 2, 4)
 ZS = (0.3, 0.6, 1.0, 1.5, 2.0, 3.0)
 ORACLE_RUNS, QUICK_ORACLE_RUNS = 24, 9
-REACHED = {"slo-gap-closed-surge": 0.3, "slo-of-rule-surge": 0.65, "slo-share-day": 0.985, "slo-reversals-flat": 5.5}
+REACHED = {"slo-gap-closed-surge": 0.3, "slo-of-rule-surge": 0.65, "slo-share-day": 0.985, "slo-reversals-flat": 3.5}
 """Of the bars that are known to be missed, what may not get worse."""
 COLUMNS = ("traffic", "policy", "setting", "share", "in_grace", "gpu_hours", "most", "reversals_per_h", "of_oracle")
 

@@ -120,6 +120,13 @@ def test_far_what_has_not_started_is_given_up_when_its_need_has_passed() -> None
     assert {ref.name for ref in quiet[-1][A].remove} == {"a-04", "a-05"}
 
 
+def test_far_the_last_replica_above_the_need_stays_for_a_cold_start_and_a_half() -> None:
+    loop = Loop(Cluster(kept=0, bought=6, gpus=1).pods(A, *(f"bought-{i}" for i in range(1, 7))), FAR)
+    loop.tick(4.0, ticks=40)
+    quiet = [_to(loop.tick(0.1)) for _ in range(3000 // TICK_S)]
+    assert quiet.index(3) * TICK_S < 1050 <= quiet.index(2) * TICK_S, "one more than the need of two, which is allowed"
+
+
 def test_far_twenty_minutes_of_counts_are_remembered() -> None:
     loop = Loop(_four(), FAR)
     loop.tick(3.0, ticks=200)

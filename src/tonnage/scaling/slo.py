@@ -51,6 +51,9 @@ CHANCE = 3.0
 CAUTION = 1.0
 """Standard deviations of what is uncertain that are added before replicas go: to have them again takes a cold start."""
 
+STEADY_DOWN = 1.5
+"""Of the cold start: how long the last replica above the need stays."""
+
 BURSTS = 1.5
 """Standard deviations of what bursts add for a minute that replicas are to serve within the SLO."""
 
@@ -120,8 +123,8 @@ def decide(
             remembered[target.workload] = replace(before, counts=counts, falls=falls, reason=TOO_SHORT)
             continue
         needs[target.workload] = need
-        hold_ns = max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
-        history = (*_since(before.needs, now - hold_ns), (now, need.keep))
+        window = max(target.hold_ns, round(STEADY_DOWN * need.horizon_ns)) if target.far else target.hold_ns
+        history = (*_since(before.needs, now - window), (now, need.keep))
         remembered[target.workload] = Memory(counts, history, falls=falls, rate=need.forecast.level)
     idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
     more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
@@ -142,6 +145,16 @@ def decide(
                 ref = Ref(workload.kind, workload.name, workload.namespace, workload.uid)
                 decisions.append(Scale(ref, workload.replicas, replicas, reason, remove))
     return decisions, remembered
+
+
+def _hold_ns(target: Target, need: Need) -> int:
+    return max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
+
+
+def _held(snapshot: Snapshot, target: Target, need: Need, history: Needs) -> int:
+    """The highest need of the time that needs are held; ``far``: and one more where it was needed not long before."""
+    held = max(replicas for t, replicas in history if t >= snapshot.now_ns - _hold_ns(target, need))
+    return min(held + 1, max(replicas for _, replicas in history)) if target.far else held
 
 
 def _idle(snapshot: Snapshot, target: Target, memory: Memory) -> tuple[int, ...]:
@@ -176,7 +189,7 @@ def _decide_one(
     """The replicas, be they as many as there are, and why. ``extra``: replicas for which nodes of the fixed fleet have
     free GPUs; None while others wait who would fit where replicas are idle."""
     current = workload.replicas
-    held = max(replicas for _, replicas in history)
+    held = _held(snapshot, target, need, history)
     recently = _recently(snapshot, history)
     on_kept, on_bought = _spread(snapshot, workload)
     settled = workload.ready == current == len(workload.pods)
