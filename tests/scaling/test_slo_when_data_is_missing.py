@@ -55,7 +55,8 @@ FLAPS = st.lists(st.sampled_from(["both", "both", "both", "first", "second", "no
 @settings(max_examples=examples(25), deadline=None)
 @given(happens=FLAPS)
 def test_a_gateway_that_comes_back_with_its_old_count_is_no_surge(new_node_s: int, happens: list[str]) -> None:
-    """Two gateways are counted together; one or both are not scraped for some ticks."""
+    """Two gateways are counted together; one or both are not scraped for some ticks. While one is away for long, what the
+    other counts, half of it, is all the traffic that is known."""
     loop = Loop(_cluster(6), target(new_node_ns=new_node_s * NS_PER_S))
     gateways = [50_000.0, 30_000.0]
     for _ in range(12):
@@ -65,7 +66,7 @@ def test_a_gateway_that_comes_back_with_its_old_count_is_no_surge(new_node_s: in
         gateways = [one + 2.7 * TICK_S for one in gateways]
         seen = {"first": gateways[:1], "second": gateways[1:], "none": []}.get(one, gateways)
         decided = loop.read(sum(seen) if seen else None, 30)
-        assert not decided or 6 <= decided[A].replicas < 10
+        assert not decided or 3 <= decided[A].replicas < 10
 
 
 def test_a_surge_after_a_restart_is_still_answered() -> None:
