@@ -65,7 +65,7 @@ class Policy:
     ) -> tuple[Loop, ...]:
         """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
         :class:`tonnage.control.disruption.Disruption`."""
-        from tonnage.control.disruption import node_loops  # these and what they load are for those who buy nodes
+        from tonnage.control.disruption import node_loops  # these and what they load are for those who launch nodes
         from tonnage.control.rebalance import Rebalance
         from tonnage.provisioning.consolidation import Gates
 
