@@ -12,7 +12,7 @@ import pytest
 from benchmarks.common import ROOT
 
 ELSEWHERE = {
-    "nodes are bought": (
+    "nodes are launched": (
         "tonnage.control.disruption",
         "tonnage.control.rebalance",
         "tonnage.provisioning.consolidation",
