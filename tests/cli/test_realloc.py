@@ -161,6 +161,10 @@ def test_of_files_it_is_said_and_no_more(capfd: pytest.CaptureFixture[str]) -> N
             [MANIFESTS, "--from", "model-b-serving", "--to", "model-a-serving", "--gpus", "9"],
             "9 GPUs are not to be had",
         ),
+        (
+            [MANIFESTS, "--from", "b", "--to", "a", "--gpus", "1", "--record", "r.json"],
+            "--record writes down what is done on a cluster",
+        ),
         (["--undo", "README.md"], "README.md: not a record of a reallocation"),
         (["--undo", "nowhere.json"], "nowhere.json: cannot be read"),
         ([MANIFESTS, "--undo", "README.md"], "--undo takes what is in its file"),

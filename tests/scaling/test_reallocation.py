@@ -70,6 +70,19 @@ def test_a_scaled_object_that_is_held_at_a_number_is_held_at_another() -> None:
     assert found.steps[0].pointer == "/metadata/annotations/autoscaling.keda.sh~1paused-replicas"
 
 
+def test_the_last_replica_is_given_only_where_no_autoscaler_orders_it_again() -> None:
+    name = Ref("ScaledObject", "b-scaler", "llm")
+    free = Bounded(name, BOUNDS["ScaledObject"], 0, 8, (0, 8))
+    with pytest.raises(CannotGive, match="ScaledObject llm/b-scaler would order one again") as refused:
+        reallocate(held(B, 3, 2, free), held(A, 3), 6)
+    assert refused.value.hint == (
+        "ask for at most 4 GPUs, or hold it at zero: "
+        "kubectl annotate scaledobject b-scaler -n llm autoscaling.keda.sh/paused-replicas=0"
+    )
+    assert reallocate(held(B, 3, 2, free), held(A, 3), 4).given == 2
+    assert reallocate(held(B, 3, 2), held(A, 3), 6).given == 3
+
+
 def test_whole_replicas_are_given_and_whole_ones_gained() -> None:
     found = reallocate(held(B, 4, 4), held(A, 1, 3), 5)
     assert (found.given, found.freed, found.gained, found.used) == (2, 8, 2, 6)
@@ -80,6 +93,8 @@ def test_whole_replicas_are_given_and_whole_ones_gained() -> None:
     [
         (held(B, 2), held(A, 1), 3, "has 2 replicas: 3 GPUs are not to be had"),
         (held(B, 4, 1, hpa("b", 3, 8)), held(A, 1), 2, "has 4 replicas and keeps 3"),
+        (held(B, 1), held(A, 1), 2, "has 1 replica: 2 GPUs are not to be had"),
+        (held(B, 2, 1, hpa("b", 0, 8)), held(A, 1), 2, "would have no replica left, and HorizontalPodAutoscaler llm/b"),
         (held(B, 4), held(A, 1, 8), 2, "takes 8 GPUs, and 2 would be freed"),
         (held(B, 4), held(B, 4), 1, "is both"),
         (held(B, 4, 0), held(A, 1), 1, "asks for no whole GPUs"),
@@ -119,7 +134,8 @@ def test_after_every_step_bounds_are_in_order_and_at_the_end_the_replicas_lie_wi
     except CannotGive:
         least = bounds_b[0] if bounds_b else 0
         whole = -(-gpus // gpus_b)
-        assert whole > max(0, replicas_b - least) or whole * gpus_b < gpus_a
+        emptied = bool(bounds_b) and whole == replicas_b
+        assert emptied or whole > max(0, replicas_b - least) or whole * gpus_b < gpus_a
         return
     state = {("a", "replicas"): replicas_a, ("b", "replicas"): replicas_b}
     for name, bounds in (("a-hpa", bounds_a), ("b-hpa", bounds_b)):
@@ -193,6 +209,7 @@ def test_a_holder_is_read_with_its_gpus_and_who_bounds_it(tmp_path: Path) -> Non
     (bounds,) = found.bounded
     assert (bounds.object.name, bounds.minimum, bounds.maximum, bounds.written) == ("chat-scaler", 0, 9, (None, 9))
     assert holder(there, "StatefulSet/chat").gpus == 0
+    assert holder(there, "sts/chat") == holder(there, "statefulsets/chat") == holder(there, "StatefulSet/chat")
 
 
 def test_a_bound_that_was_not_written_is_taken_away_again(tmp_path: Path) -> None:

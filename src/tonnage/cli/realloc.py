@@ -63,6 +63,8 @@ def realloc(
     tonnage realloc --context prod --undo moved.json
     """
     on_cluster = bool(context or kubeconfig)
+    if record is not None and (dry_run or not on_cluster):
+        raise click.UsageError("--record writes down what is done on a cluster: give --context, and no --dry-run.")
     if undo is not None:
         if source or target or gpus or paths:
             raise click.UsageError("--undo takes what is in its file, and no FILES, --from, --to or --gpus.")

@@ -11,28 +11,10 @@ from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.objects import core, selectors
 from tonnage.objects.base import KubeObject
+from tonnage.objects.kind_words import kind_of
 from tonnage.objects.templates import templates
 
 NEAR = 5
-_KINDS = {
-    "cj": "CronJob",
-    "cm": "ConfigMap",
-    "deploy": "Deployment",
-    "ds": "DaemonSet",
-    "hpa": "HorizontalPodAutoscaler",
-    "lws": "LeaderWorkerSet",
-    "pdb": "PodDisruptionBudget",
-    "po": "Pod",
-    "pvc": "PersistentVolumeClaim",
-    "rc": "ReplicationController",
-    "rs": "ReplicaSet",
-    "smon": "ServiceMonitor",
-    "so": "ScaledObject",
-    "sts": "StatefulSet",
-    "svc": "Service",
-    "vcjob": "Job",
-}
-"""kubectl's short names of kinds."""
 
 
 class WhyTarget(NamedTuple):
@@ -52,7 +34,7 @@ def find(name: str, case: Case, namespace: str = "") -> WhyTarget:
     if name in known:
         return WhyTarget(name)
     kind, slash, rest = name.partition("/")
-    if slash and (of_kind := _of_kind(kind, case.objects)) is not None:
+    if slash and (of_kind := kind_of(kind, {one.kind for one in case.objects})) is not None:
         return _named(of_kind, rest, name, case, namespace)
     if slash and case.told(name) is not None:
         return WhyTarget(name)
@@ -68,16 +50,6 @@ def find(name: str, case: Case, namespace: str = "") -> WhyTarget:
     if len(refs) == 1:
         return WhyTarget(ref=refs[0])
     raise _nothing(name, known, keys, case)
-
-
-def _of_kind(word: str, objects: Sequence[KubeObject]) -> str | None:
-    """The kind that the word names, in any of kubectl's spellings; None where it names none of those that are there."""
-    kind = _KINDS.get(word.lower())
-    there = {one.kind for one in objects}
-    if kind is not None:
-        return kind
-    spelt = {f"{known.lower()}{end}": known for known in there for end in ("", "s", "es")}
-    return spelt.get(word.lower(), "Pod" if word.lower() in ("pod", "pods") else None)
 
 
 def _named(kind: str, name: str, written: str, case: Case, namespace: str) -> WhyTarget:

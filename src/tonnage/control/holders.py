@@ -11,6 +11,7 @@ from tonnage.fleet.asks import Kind
 from tonnage.fleet.filters import shape_of
 from tonnage.objects import apps, autoscaling, keda
 from tonnage.objects.base import KubeObject
+from tonnage.objects.kind_words import kind_of
 from tonnage.scaling import manifests
 from tonnage.scaling.reallocation import BOUNDS, Bounded, GpuHolder
 
@@ -23,7 +24,8 @@ def holder(objects: Sequence[KubeObject], name: str, namespace: str = "", field:
     there = [one for one in apps.replicated(objects) if namespace in ("", _space(one))]
     found = [one for one in there if name == one.name or (slash and (kind, rest) == (_space(one), one.name))]
     if not found and slash:
-        found = [one for one in there if (kind.lower(), rest) == (one.kind.lower(), one.name)]
+        wanted = kind_of(kind, {one.kind for one in there})
+        found = [one for one in there if (wanted, rest) == (one.kind, one.name)]
     if len(found) != 1:
         what = "several workloads have this name" if found else "there is no workload of this name"
         known = sorted({f"{_space(one)}/{one.name}" for one in there})

@@ -121,7 +121,9 @@ def reallocate(source: GpuHolder, target: GpuHolder, gpus: int) -> Reallocation:
     if given > max(0, source.replicas - least):
         keeps = f" and keeps {least}" if least else ""
         hint = f"ask for at most {most} GPUs" if most else "lower its minimum first, or name another workload"
-        raise CannotGive(f"{source.ref} has {source.replicas} replicas{keeps}: {gpus} GPUs are not to be had", hint)
+        has = "1 replica" if source.replicas == 1 else f"{source.replicas} replicas"
+        raise CannotGive(f"{source.ref} has {has}{keeps}: {gpus} GPUs are not to be had", hint)
+    _stays_without(source, source.replicas - given)
     left, then = source.replicas - given, target.replicas + gained
     steps = [step for one in source.bounded for step in _lowered(one, left)]
     steps.append(Assignment(source.ref, SPEC_REPLICAS, source.written, left))
@@ -130,6 +132,20 @@ def reallocate(source: GpuHolder, target: GpuHolder, gpus: int) -> Reallocation:
     scaled = {one.ref for one in (source, target) if one.bounded}
     undo = [one.undone for one in reversed(steps) if not (one.path == SPEC_REPLICAS and one.object in scaled)]
     return Reallocation(source.ref, target.ref, given, gained, freed, gained * target.gpus, tuple(steps), tuple(undo))
+
+
+def _stays_without(source: GpuHolder, left: int) -> None:
+    """A maximum is at least 1, so no bound keeps an autoscaler that may start from zero from ordering a pod again."""
+    free = next((one.object for one in source.bounded if one.paused is None), None)
+    if left or free is None:
+        return
+    hint = f"ask for at most {(source.replicas - 1) * source.gpus} GPUs, or " if source.replicas > 1 else ""
+    if free.kind == "ScaledObject":
+        hint += f"hold it at zero: kubectl annotate scaledobject {free.name} -n {free.namespace} "
+        hint += f"{manifests.PAUSED_REPLICAS}=0"
+    else:
+        hint += "take its autoscaler away first"
+    raise CannotGive(f"{source.ref} would have no replica left, and {free} would order one again", hint)
 
 
 def _lowered(one: Bounded, left: int) -> list[Assignment]:
