@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from e2e import prerequisites
-from e2e.build import BuildError, build, built
+from e2e.build import BuildError, build, built, download
 from e2e.record import FILE
 
 PATHS = (
@@ -60,6 +60,7 @@ def _build() -> int:
     begun = time.monotonic()
     try:
         made = build()
+        download()
     except BuildError as error:
         print(f"e2e: {error}", file=sys.stderr)
         return 1

@@ -62,6 +62,9 @@ _KUBE_STAMPS = tuple(
         ("buildDate", "1970-01-01T00:00:00Z"),
     )
 )
+KARPENTER_AWS = "github.com/aws/karpenter-provider-aws@v1.14.3"
+READ = (KARPENTER_AWS,)
+"""Go modules of which tests read files: they are downloaded while there is a network, which tests have not."""
 _CONTAINERD = "github.com/containerd/containerd/v2"
 
 RECIPE = (

@@ -16,11 +16,11 @@ import sampling
 
 from e2e.api import ApiError
 from e2e.control_plane import UNTOUCHED, ControlPlane
+from e2e.recipe import KARPENTER_AWS as MODULE
 from objects.karpenter_objects import DIFFERENCES, KINDS, Json, objects
 from tonnage.errors import InputError
 from tonnage.objects import load
 
-MODULE = "github.com/aws/karpenter-provider-aws@v1.14.3"
 COUNT, SAMPLED = 900, 330
 PATHS = {
     "NodePool": "/apis/karpenter.sh/v1/nodepools",
