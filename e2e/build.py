@@ -94,7 +94,7 @@ def build(modules: Sequence[Module] = RECIPE) -> Built:
 
 
 def download() -> None:
-    """Have the Go modules that tests read in Go's cache; what cannot be had is said, and tests without it are skipped."""
+    """Have the Go modules that tests read in Go's cache; what cannot be had is said."""
     for name in READ:
         words = ["go", "mod", "download", "-json", name]
         done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False)
