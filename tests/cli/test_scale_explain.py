@@ -170,13 +170,16 @@ def test_a_wrong_manifest_is_refused_with_its_place(
 
 
 def test_an_answer_of_prometheus_that_is_none_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for number_, text in enumerate(
-        ('{"status": "success", "data": {"resultType": "vector", "result": []}}', "{broken")
+    refused = '{"status": "error", "errorType": "bad_data", "error": "invalid parameter \\"query\\""}'
+    for text, said in (
+        ('{"status": "success", "data": {"resultType": "vector", "result": []}}', "not a range of samples"),
+        ("{broken", "not an answer of Prometheus"),
+        (refused, 'Prometheus refused the query: bad_data: invalid parameter "query"'),
     ):
-        file = tmp_path / f"{number_}.json"
+        file = tmp_path / "answer.json"
         file.write_text(text)
         ran = tonnage(capfd, "scale", "explain", SCALER, "--samples", file)
-        assert ran.code == 2 and f"{number_}.json" in ran.err
+        assert ran.code == 2 and "answer.json" in ran.err and said in ran.err, ran.err
 
 
 def test_a_history_without_replicas_says_what_to_give(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

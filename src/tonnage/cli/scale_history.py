@@ -143,7 +143,11 @@ def _stored(paths: Sequence[Path]) -> SeriesStore:
             continue
         hint = "expected what /api/v1/query_range, or /api/v1/query with a range, answers"
         try:
-            series += prometheus_answers.read_window(prometheus_answers.decode_body(text.encode()).data)
+            answer = prometheus_answers.decode_body(text.encode())
+            if answer.status == "error":
+                said = f"{answer.error_type}: {answer.error}".strip(": ") or "error"
+                raise InputError.at(f"Prometheus refused the query: {said}", file=str(path), hint=hint)
+            series += prometheus_answers.read_window(answer.data)
         except msgspec.DecodeError as error:
             raise InputError.at(f"not an answer of Prometheus: {error}", file=str(path), hint=hint) from None
         except prometheus_answers.Unreadable as error:
