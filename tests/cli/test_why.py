@@ -52,6 +52,46 @@ def test_the_json_is_valid_by_the_published_schema(capfd: pytest.CaptureFixture[
     assert not validator.is_valid(printed)
 
 
+HALF_IN_USE = """
+apiVersion: v1
+kind: Node
+metadata:
+  name: gpu-1
+  labels:
+    nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3
+    nvidia.com/gpu.count: "2"
+    nvidia.com/gpu.memory: "81559"
+    nvidia.com/mig.capable: "true"
+    nvidia.com/mig.strategy: mixed
+    nvidia.com/mig.config: all-disabled
+status: {allocatable: {cpu: 64, memory: 512Gi, pods: 110, nvidia.com/gpu: 2}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: busy, namespace: d}
+spec: {nodeName: gpu-1, containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}
+status: {phase: Running}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: want, namespace: d}
+spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/mig-3g.40gb: 1}}}]}
+status: {phase: Pending}
+"""
+
+
+def test_the_first_lines_name_a_gpu_that_is_not_in_use_as_the_receipt_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(HALF_IN_USE)
+    done = tonnage(capfd, "why", "want", file)
+    change = "change the MIG layout of GPU 1 on node gpu-1 to 3g.40gb"
+    first, second, *rest = done.out.splitlines()
+    assert first.startswith("d/want never runs") and second == f"help: {change}"
+    assert f"  - {change}" in rest and "GPU 0" not in done.out
+
+
 JOB = """
 apiVersion: batch/v1
 kind: Job

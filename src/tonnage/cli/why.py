@@ -104,7 +104,20 @@ def _of_pod(key: str, case: Case, owner: Ref | None = None) -> tuple[Told | None
         told = of_blockers(key, case.about_pod(key, owner)) or told
     if row is None and key not in case.snapshot.gangs:
         return told, None
-    return told, whys.why(case.snapshot, key, case.settings)
+    receipt = whys.why(case.snapshot, key, case.settings)
+    return _as_things_stand(told, receipt), receipt
+
+
+def _as_things_stand(told: Told | None, receipt: Receipt) -> Told | None:
+    """What is told of empty nodes. Where another MIG layout helps, that of a GPU which is not in use."""
+    from msgspec.structs import replace
+
+    from tonnage.scheduling.why.changes import Recut
+
+    edits = receipt.changes[0].change.edits if receipt.changes else ()
+    if told is None or told.rule != "pods-fit-no-node" or not all(isinstance(one, Recut) for one in edits) or not edits:
+        return told
+    return replace(told, help=" and ".join(one.text() for one in edits))
 
 
 def _of_claim(ref: Ref, case: Case) -> Told:
