@@ -7,30 +7,12 @@ from typing import Any
 
 import pytest
 
+from protobuf_wire import envelope, field
 from scripts import api_tables
 from tonnage.kube.transport import ApiError, Reply
 from tonnage.objects.api import protobuf
 
 TEXTS = ("a", "né · 1", "x" * 127, "y" * 128, "z" * 20_000)
-
-
-def field(number: int, value: bytes | int) -> bytes:
-    """One field of a message, on the wire."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value % 2**64)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes(found) + bytes([value])
-
-
-def envelope(api_version: bytes, kind: bytes, raw: bytes) -> bytes:
-    return b"k8s\x00" + field(1, field(1, api_version) + field(2, kind)) + field(2, raw)
 
 
 def binding(**metadata: Any) -> dict[str, Any]:

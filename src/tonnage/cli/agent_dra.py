@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import terminal
-from tonnage.cli.agent_machine import LOOK_S, PATH, check_name, control_of, driver_files, machine, machine_options
+from tonnage.cli.agent_machine import (
+    LOOK_S,
+    PATH,
+    check_name,
+    control_of,
+    driver_files,
+    machine,
+    machine_options,
+    served_options,
+)
 from tonnage.cli.cluster import live
-from tonnage.cli.options import Finite
 
 if TYPE_CHECKING:
     from tonnage.kube.verbs import Client
@@ -25,16 +33,7 @@ if TYPE_CHECKING:
 @click.command()
 @machine_options
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder.  [default: /var/lib/kubelet]")
-@click.option("--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]")
-@click.option("--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
-@click.option(
-    "--settle",
-    default=30.0,
-    type=Finite(0),
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a card has to be without fault before it counts as healthy again.",
-)
+@served_options
 @click.option(
     "--taint",
     "effect",

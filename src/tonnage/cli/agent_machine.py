@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,28 @@ def machine_options(command: F) -> F:
             "--state", type=PATH, metavar="FILE", help="Where simulated cards keep their state, for several processes."
         ),
         click.option("--simulated", default="", metavar="TYPE", help="Simulated cards: p5.48xlarge, or 2xh100,l4."),
+    ):
+        command = option(command)
+    return command
+
+
+def served_options(command: F) -> F:
+    """What every part that serves devices to the kubelet writes, and when it takes a card for healthy again."""
+    for option in (
+        click.option(
+            "--settle",
+            default=30.0,
+            type=Finite(0),
+            show_default=True,
+            metavar="SECONDS",
+            help="How long a card has to be without fault before it counts as healthy again.",
+        ),
+        click.option(
+            "--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent."
+        ),
+        click.option(
+            "--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]"
+        ),
     ):
         command = option(command)
     return command

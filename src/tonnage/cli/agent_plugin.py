@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import terminal
-from tonnage.cli.agent_machine import LOOK_S, PATH, driver_files, machine, machine_options
+from tonnage.cli.agent_machine import LOOK_S, PATH, driver_files, machine, machine_options, served_options
 from tonnage.cli.cluster import live
-from tonnage.cli.options import Finite
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,16 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--default-config", default="", metavar="KEY", help="Of a folder, where the node has no label.")
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder of device plugins.")
-@click.option("--cdi-folder", type=PATH, metavar="DIR", help="Where CDI specifications go.  [default: /var/run/cdi]")
-@click.option("--health-file", type=PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
-@click.option(
-    "--settle",
-    default=30.0,
-    type=Finite(0),
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a card has to be without fault before it counts as healthy again.",
-)
+@served_options
 @live
 def device_plugin_(
     simulated: str,

@@ -18,6 +18,7 @@ from embedded import config, pod
 
 import kube_programs
 import yaml_text
+from protobuf_wire import envelope, field
 from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server
@@ -170,25 +171,6 @@ def test_many_clients_at_once_all_get_through(server: Server) -> None:
 
 
 # ---- protobuf ----
-
-
-def field(number: int, value: bytes | int) -> bytes:
-    """One field of a message, on the wire."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value % 2**64)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes(found) + bytes([value])
-
-
-def envelope(api_version: bytes, kind: bytes, raw: bytes) -> bytes:
-    return protobuf.MAGIC + field(1, field(1, api_version) + field(2, kind)) + field(2, raw)
 
 
 def test_protobuf_bodies_become_the_json_that_they_stand_for() -> None:
