@@ -1,6 +1,8 @@
-"""What a PodDisruptionBudget protects is asked for again later, each time after a longer while."""
+"""What is refused, as by a PodDisruptionBudget, is asked for again later, each time after a longer while."""
 
 from __future__ import annotations
+
+import pytest
 
 from live.gangs.gang_cluster import START_NS, SteppedClock
 from tonnage.decisions import PROTECTED, Applied, Evict, Outcome, Reason, Ref, Refused
@@ -15,7 +17,8 @@ class Guarded(Observing):
     """An API whose budgets protect every pod until they do not any more. ``asked``: at which seconds it was asked."""
 
     def __init__(self, clock: SteppedClock) -> None:
-        self.clock, self.asked, self.answer = clock, list[int](), Refused("by a budget", PROTECTED)
+        self.clock, self.asked = clock, list[int]()
+        self.answer: Refused | None = Refused("by a budget", PROTECTED)
 
     def evict(self, decision: Evict) -> Outcome:
         self.asked.append((self.clock.now_ns() - START_NS) // NS_PER_S)
@@ -47,9 +50,22 @@ def test_a_pod_that_is_gone_or_evicted_protects_nobody_of_its_name() -> None:
         evictor.forget(uid)
     evictor.evict(EVICT)
     assert api.asked == [0, 0, 0]
-    clock.at_ns += NS_PER_S
-    api.answer = Refused("it may not", "Forbidden")
+
+
+@pytest.mark.parametrize("code", ["InternalError", "Forbidden"])
+def test_what_an_api_server_in_trouble_refuses_is_asked_for_again_though_nothing_has_changed(code: str) -> None:
+    clock = SteppedClock()
+    api = Guarded(clock)
+    api.answer = Refused("not now", code)
+    evictor = Evictor(api, clock)
     assert evictor.evict(EVICT) == evictor.evict(EVICT) == api.answer
-    assert api.asked == [0, 0, 0, 1, 1], "another no is no matter of time"
+    assert api.asked == [0] and not evictor.due()
+    clock.at_ns += NS_PER_S
+    assert evictor.due(), "no event of the cluster would call the scheduler"
+    assert evictor.evict(EVICT) == api.answer
+    api.answer = None
+    clock.at_ns += 2 * NS_PER_S
+    assert evictor.due() and evictor.evict(EVICT) == Applied()
+    assert api.asked == [0, 1, 3]
     clock.at_ns += 60 * NS_PER_S
     assert not evictor.due()
