@@ -1,5 +1,5 @@
-"""Evicting pods. What is refused now, as by a PodDisruptionBudget or an API server in trouble, is asked for again later,
-each time after a longer while."""
+"""Evicting pods. What is refused now, as by a PodDisruptionBudget or an API server in trouble, is asked for again
+later, each time after a longer while."""
 
 from __future__ import annotations
 
