@@ -431,16 +431,21 @@ class DeviceClaims:
         for key in keys:
             self._users.setdefault(key, set()).add(row)
 
+    def _part(self, row: int) -> list[ClaimKey]:
+        """The pod in that row uses no claim any more: those that nobody uses now."""
+        unused = []
+        for key in self._uses.pop(row, ()):
+            self._users[key].discard(row)
+            if not self._users[key]:
+                del self._users[key]
+                unused.append(key)
+        return unused
+
     def leave(self, row: int, uid: str, *, reserved: bool) -> tuple[Released, ...]:
         """The pod in that row leaves its node: claims that it was the last to use lose the devices of which their
         status does not know. ``reserved``: so do those that are reserved for the pod, which has this uid."""
         released = []
-        for key in self._uses.pop(row, ()):
-            users = self._users[key]
-            users.discard(row)
-            if users:
-                continue
-            del self._users[key]
+        for key in self._part(row):
             if key in self._given and (key in self._assumed or (reserved and self._is_reserved(key, uid))):
                 assumed = key in self._assumed
                 released.append(Released(key, self._release(key), assumed))
@@ -462,10 +467,7 @@ class DeviceClaims:
 
     def withdraw(self, row: int, taken: Iterable[ClaimKey]) -> None:
         """Undo :meth:`bind`, which allocated these."""
-        for key in self._uses.pop(row, ()):
-            self._users[key].discard(row)
-            if not self._users[key]:
-                del self._users[key]
+        self._part(row)
         for key in taken:
             if key in self._given:
                 self._release(key)
