@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
-
-import grpc
 
 from tonnage.errors import InputError
 from tonnage.node.dra_api import (
@@ -35,7 +32,7 @@ from tonnage.node.dra_api import (
     WatchRequest,
 )
 from tonnage.node.dra_claims import NotPrepared
-from tonnage.node.wire import decode, encode
+from tonnage.node.sockets import started, streaming, unary
 
 KUBELET = Path("/var/lib/kubelet")
 TIMEOUT_S = 30
@@ -85,19 +82,15 @@ class DraServer:
         self.stop()
         services = {
             PLUGIN: {
-                "NodePrepareResources": _unary(self._prepare, ClaimsRequest),
-                "NodeUnprepareResources": _unary(self._unprepare, ClaimsRequest),
+                "NodePrepareResources": unary(self._prepare, ClaimsRequest),
+                "NodeUnprepareResources": unary(self._unprepare, ClaimsRequest),
             },
-            HEALTH: {
-                "NodeWatchResources": grpc.unary_stream_rpc_method_handler(
-                    self._watch, request_deserializer=_read(WatchRequest), response_serializer=encode
-                )
-            },
+            HEALTH: {"NodeWatchResources": streaming(self._watch, WatchRequest)},
         }
         info = PluginInfo(name=self._name, endpoint=str(self.socket), supported=list(SERVICES))
         registration = {
-            "GetInfo": _unary(lambda _, __: info, InfoRequest),
-            "NotifyRegistrationStatus": _unary(self._registered, RegistrationStatus),
+            "GetInfo": unary(lambda _, __: info, InfoRequest),
+            "NotifyRegistrationStatus": unary(self._registered, RegistrationStatus),
         }
         self._serve(self.socket, services)
         self._serve(self.registry, {REGISTRATION: registration})  # last: the kubelet comes at once
@@ -105,16 +98,10 @@ class DraServer:
     def _serve(self, path: Path, services: Mapping[str, Mapping[str, Any]]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix=path.stem))
-            handlers = [grpc.method_handlers_generic_handler(name, own) for name, own in services.items()]
-            server.add_generic_rpc_handlers(tuple(handlers))
-            server.add_insecure_port(f"unix:{path}")
+            self._servers.append(started(path, services, path.stem, _THREADS))
         except (OSError, RuntimeError) as error:
             hint = "name the kubelet's folder, which the agent may write"
             raise InputError.at(f"cannot serve there: {error}", file=str(path), hint=hint) from error
-        server.start()
-        self._servers.append(server)
 
     def tell(self) -> None:
         """The health of some device has changed."""
@@ -166,13 +153,3 @@ class DraServer:
             with self._changed:
                 if self._round == round_:
                     self._changed.wait(_AGAIN_S)
-
-
-def _unary(function: Callable[[Any, Any], Any], request: type[Any]) -> Any:
-    return grpc.unary_unary_rpc_method_handler(
-        function, request_deserializer=_read(request), response_serializer=encode
-    )
-
-
-def _read(type_: type[Any]) -> Callable[[bytes], Any]:
-    return lambda content: decode(type_, content)

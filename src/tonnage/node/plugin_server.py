@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ from tonnage.node.kubelet_api import (
     PreStartRequest,
     RegisterRequest,
 )
-from tonnage.node.wire import decode, encode
+from tonnage.node.sockets import reader, started, streaming, unary
+from tonnage.node.wire import encode
 
 _THREADS = 8
 _REGISTER_S = 3.0
@@ -60,12 +60,7 @@ class PluginServer:
     def start(self) -> None:
         """Serve on a socket of its own, in place of whatever was there."""
         self.stop()
-        self.socket.unlink(missing_ok=True)
-        server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix=self.resource))
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(PLUGIN, self._methods()),))
-        server.add_insecure_port(f"unix:{self.socket}")
-        server.start()
-        self._server = server
+        self._server = started(self.socket, {PLUGIN: self._methods()}, self.resource, _THREADS)
 
     def register(self) -> None:
         """Tell the kubelet. Raises grpc.RpcError where it does not answer or refuses."""
@@ -73,7 +68,7 @@ class PluginServer:
         request = RegisterRequest(endpoint=self.socket.name, resource_name=self.resource, options=options)
         with grpc.insecure_channel(f"unix:{self._folder / KUBELET_SOCKET}") as channel:
             call = channel.unary_unary(
-                f"/{REGISTRATION}/Register", request_serializer=encode, response_deserializer=_read(Empty)
+                f"/{REGISTRATION}/Register", request_serializer=encode, response_deserializer=reader(Empty)
             )
             call(request, timeout=_REGISTER_S, wait_for_ready=True)
 
@@ -95,16 +90,9 @@ class PluginServer:
                 self._changed.notify_all()
 
     def _methods(self) -> Mapping[str, Any]:
-        def unary(function: Callable[[Any, Any], Any], request: type[Any]) -> Any:
-            return grpc.unary_unary_rpc_method_handler(
-                function, request_deserializer=_read(request), response_serializer=encode
-            )
-
         return {
             "GetDevicePluginOptions": unary(lambda _, __: PluginOptions(preferred_allocation=True), Empty),
-            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-                self._watch, request_deserializer=_read(Empty), response_serializer=encode
-            ),
+            "ListAndWatch": streaming(self._watch, Empty),
             "GetPreferredAllocation": unary(self._choose, PreferredRequest),
             "Allocate": unary(self._give, AllocateRequest),
             "PreStartContainer": unary(lambda _, __: Empty(), PreStartRequest),
@@ -137,7 +125,3 @@ def _device(id_: str, health: str, numa: int | None) -> PluginDevice:
     from tonnage.node.kubelet_api import NumaNode, TopologyInfo
 
     return PluginDevice(id_, health, None if numa is None else TopologyInfo([NumaNode(numa)]))
-
-
-def _read(type_: type[Any]) -> Callable[[bytes], Any]:
-    return lambda content: decode(type_, content)
