@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Alternative, Bind, Launch, Reason, Ref, Wait
 from tonnage.errors import Where
+from tonnage.fleet.fits import NO_MEMORY
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import FleetPod, split_key
 from tonnage.fleet.snapshot import Snapshot
@@ -55,6 +56,9 @@ SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
 FULL = "Too many pods"
 """How it says that a node holds as many pods as its kubelet allows."""
+_SAY_MEMORY = (
+    "label the nodes with nvidia.com/gpu.memory, as GPU feature discovery does, or ask for whole GPUs and no memory"
+)
 _HOLD_MORE = (
     "let the nodes hold more pods (maxPods of the kubelet): those of DaemonSets alone are as many as they may hold"
 )
@@ -210,7 +214,9 @@ class Outlook:
             )
         rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
         full = waits.evidence and all(text == FULL for text, _ in waits.evidence)
-        help_ = help_ or (_HOLD_MORE if full else "ask for less, or add nodes that have it")
+        dumb = any(text == NO_MEMORY for text, _ in waits.evidence)
+        otherwise = _SAY_MEMORY if dumb else "ask for less, or add nodes that have it"
+        help_ = help_ or (_HOLD_MORE if full else otherwise)
         return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, NO_NODE, said, some)
 
     def _at_fault(self, template: Pods, reason: Reason) -> tuple[Where | None, str]:
