@@ -102,7 +102,9 @@ def test_server_side_apply_refuses_an_entry_that_stands_twice(container: dict[st
     ],
     ids=["two lists and a set", "some of them more than once", "in an entry that stands twice itself"],
 )
-def test_server_side_apply_names_all_entries_that_stand_twice(containers: list[dict[str, Any]], said: list[str]) -> None:
+def test_server_side_apply_names_all_entries_that_stand_twice(
+    containers: list[dict[str, Any]], said: list[str]
+) -> None:
     """As kube-apiserver v1.36.3 answers."""
     made = [
         {"name": "a", "image": "x", "env": [{"name": name} for name in one.get("env", ())]}
