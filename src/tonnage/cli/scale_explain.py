@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, prometheus_options, terminal
+from tonnage.cli import files, lines, prometheus_options, terminal
 from tonnage.cli.options import OUTPUT
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
@@ -235,7 +235,7 @@ def _print(steps: list[ScalerStep], every_step: bool, origin_ns: int, title: str
     if not steps:
         console.print("nobody looked: no autoscaler in FILES has a target of which the history knows")
     for why in left_out:
-        console.print(look.text(f"left out: {why}", "dim"), soft_wrap=True)
+        lines.say(f"left out: {why}", "  ")
 
 
 def _table(
