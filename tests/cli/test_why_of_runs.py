@@ -101,7 +101,9 @@ def test_who_was_preferred_is_named(tmp_path: Path, told: Told) -> None:
     folder = write(tmp_path, URGENT, job("tune"), job("urgent", priority="first"), CLASS)
     code, found = told(folder, "job/tune", "--at", "7m")
     assert (code, found["state"]) == (1, "waits")
-    assert found["line"].startswith("was preempted by Pod lab/urgent-0 at 0:06:00 and waits: 0/1 nodes are available")
+    assert found["line"].startswith(
+        "was preempted by Pod lab/urgent-0 at 0:06:00 and is pending: 0/1 nodes are available"
+    )
     assert told(folder, "job/urgent", "--at", "5m")[1]["line"] == "is created at 0:06:00"
 
 

@@ -198,7 +198,7 @@ def test_who_would_preempt_but_for_budgets_is_told_which(budgets: tuple[PodDisru
     made = full([web("w1", gpus=2), web("w2", gpus=2)], budgets=budgets)
     (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
     assert wait.reason.verdict == (
-        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: {named} in the way"
+        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: blocked by {named}"
     )
     assert dict(wait.reason.evidence)["budgets"] == named.partition(" ")[2]
     told = why(made.snapshot, wait.pod.namespace + "/" + wait.pod.name)

@@ -30,7 +30,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
         total = report.plans[1].usd_per_hour - report.plans[0].usd_per_hour
         for left in report.left_out:
             of = f" of gang {left.gang}" if left.gang else ""
-            _line(f"leaves {_count(len(left.pods), 'pod')}{of} without a place", "    ", "  ")
+            _line(f"leaves {_count(len(left.pods), 'pod')}{of} unschedulable", "    ", "  ")
         fewer = sum(len(left.pods) for left in report.left_out)
         no_saving = f" for {_count(fewer, 'pod')} fewer: no saving" if fewer else ""
         _line(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h{no_saving}", "    ", "  ")
@@ -153,7 +153,7 @@ def _pool_word(plan: PolicyPlan) -> str:
 
 
 def _unplaceable(one: Unplaceable, pool: str) -> None:
-    _line(f"no place: {_pods(one.pods)}: {one.why}", "  ")
+    _line(f"unschedulable: {_pods(one.pods)}: {one.why}", "  ")
     for name, why in one.node_pools.items():
         _line(f"{pool} {name}: {why}", "    ", "  ")
     terminal.echo()

@@ -254,8 +254,8 @@ HINDRANCES = {
     "node": "cannot be reached from the node",
     "held": "are allocated",
     "taint": "have a taint that the request does not tolerate",
-    "capacity": "have not the capacity",
-    "counters": "share counters of which too little is left",
+    "capacity": "have insufficient capacity",
+    "counters": "have insufficient shared counters",
 }
 """Why a device that matches is not to be had, in words."""
 

@@ -202,7 +202,7 @@ class Outlook:
         pools = f"; no NodePool can launch one: {_text(unbought)}" if unbought is not None else ""
         if self.nodes:
             said = waits.verdict
-            cause = f"no node takes {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
+            cause = f"no feasible node for {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
         else:
             said = f"no nodes available to schedule pods{pools}"
             cause = pools.removeprefix("; ").replace("can launch one", "can launch a node for these pods") or (

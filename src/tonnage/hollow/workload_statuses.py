@@ -76,7 +76,7 @@ def status_of(group: str, kind: str, progress: Progress) -> JsonObject:
 
 _WORDS = {
     Stage.COMPLETE: ("CompletionsReached", "all work is done"),
-    Stage.FAILED: ("BackoffLimitExceeded", "it has failed more often than it may"),
+    Stage.FAILED: ("BackoffLimitExceeded", "it has failed more often than its limit allows"),
 }
 
 

@@ -257,7 +257,7 @@ def _reason(
     )
     first = trial.fleet.pod(min(pods, key=lambda row: _age(trial.fleet, Unit((row,), 0)))).key
     others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    verdict = f"no GPU gives {names} for {first}{others}"
+    verdict = f"no GPU offers {names} for {first}{others}"
     stay = Alternative(f"stay {layout_text(None if site.whole else as_instances(running))}", "none of them can run")
     return Reason(verdict, evidence, (*_others(alike, site, after), stay))
 

@@ -107,7 +107,7 @@ class Turns:
         if not budgets:
             return reason
         names = ", ".join(budgets)
-        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
+        text = f"{reason.verdict}; preemption: blocked by PodDisruptionBudget{'s' * (len(budgets) > 1)} {names}"
         return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
 
     @property

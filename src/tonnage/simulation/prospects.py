@@ -129,7 +129,7 @@ def _without_nodes(made: Beginning, setting: Setting) -> Iterator[Blocker]:
         if pods.ref not in wanted or pods.is_daemon:
             continue
         if broken is not None:
-            message = f"no node takes these pods, and no NodePool can launch one: {broken.message}"
+            message = f"no feasible node for these pods, and no NodePool can launch one: {broken.message}"
             yield msgspec.structs.replace(
                 broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=NO_NODE, said=NO_NODES
             )

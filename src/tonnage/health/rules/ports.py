@@ -35,7 +35,7 @@ def of_daemons(blocker: Blocker, setting: Setting) -> Blocker | None:
         for other in daemons:
             port = clash(host_ports(pods.spec), host_ports(other.spec))
             if port is not None:
-                why = f"the DaemonSet {other.object.name} has it on the nodes that would take them"
+                why = f"the DaemonSet {other.object.name} has it on the nodes that are feasible otherwise"
                 return msgspec.structs.replace(_blocker(pods, port, why), said=blocker.said)
     return None
 

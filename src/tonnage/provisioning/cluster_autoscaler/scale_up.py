@@ -142,7 +142,7 @@ class _Plan:
             if made.nodes:
                 found[group.name] = group, _option(group, made), made
             else:
-                whys[group.name] = "takes none of these pods"
+                whys[group.name] = "fits none of these pods"
         if not found:
             return None
         turn = self.settings.first_claim + len(self.claims)
@@ -246,9 +246,9 @@ def _claim(launch: Launch, standing: StandingNode) -> PlannedClaim:
 
 def _nobody(groups: Sequence[ScalableGroup], whys: Mapping[str, str], rules: str) -> Reason:
     if not groups:
-        return Reason("no node takes it, and there is no node group")
+        return Reason("no feasible node, and there is no node group")
     beaten = tuple(Alternative(f"node group {one.name}", whys.get(one.name, "") or one.held or rules) for one in groups)
-    return Reason("no node takes it and no node group grows for it", (), beaten)
+    return Reason("no feasible node, and no node group can scale up for it", (), beaten)
 
 
 def _weighed(option: ExpansionOption, cluster_nodes: int) -> str:

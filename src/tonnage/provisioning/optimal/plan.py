@@ -32,7 +32,7 @@ from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.units import usd
 
-NOT_WHOLE = "its gang is planned all or none, and not all of it has a place"
+NOT_WHOLE = "its gang is planned all or nothing, and not all of its pods fit"
 BESIDE = "a node or gang shared with such pods"
 """What a pod is said to be that stays where Karpenter puts it because of others there."""
 IN_RESERVATION = "a capacity reservation"
