@@ -11,15 +11,15 @@ from tonnage.control.choices import CLUSTER_AUTOSCALER, OPTIMAL
 
 _WIDTH = 80
 _PODS, _REASONS = 3, 8
-"""Pods of a row, and reasons of pods without a place, that are shown; the rest is counted."""
+"""Pods of a row, and reasons of unschedulable pods, that are shown; the rest is counted."""
 _PROVED = 5e-5
 """A smaller gap is none: less than a hundredth of a per cent."""
 
 
 def show(report: PlanReport, *, quiet: bool) -> None:
-    """The plans, what makes the difference, pods without a place, and what was assumed."""
+    """The plans, what makes the difference, unschedulable pods, and what was assumed."""
     if not report.pods:
-        _line("No pods wait for a node")
+        _line("No pods are pending")
     for plan in report.plans:
         if report.pods or plan.nodes:
             _plan(plan)

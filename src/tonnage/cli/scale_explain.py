@@ -270,8 +270,9 @@ def _why(step: ScalerStep) -> str:
     return f"{step.reason.verdict} ({', '.join(kept)})" if kept else step.reason.verdict
 
 
-_COUNTED = ("current replicas", "recommendation", "stabilised", "allowed", "limited by", "minimum", "maximum", "in_flight",
-            "others_pending", "on_fixed_nodes", "on_launched_nodes", "horizon_s", "arrivals_per_s")  # fmt: skip
+_COUNTED = ("current replicas", "recommendation", "stabilised", "allowed", "limited by", "minimum", "maximum",
+            "in_flight", "others_pending", "on_fixed_nodes", "on_launched_nodes", "horizon_s",
+            "arrivals_per_s")  # fmt: skip
 """What the other columns and the verdict say, or JSON alone."""
 
 

@@ -1,6 +1,6 @@
 """Layouts that follow the load: which GPUs to repartition now, so that pods can run that wait for what none gives.
 
-Nothing is changed for its own sake. A GPU is repartitioned only when a pod that waits can run on it afterwards, in the
+Nothing is changed for its own sake. A GPU is repartitioned only when a pending pod can run on it afterwards, in the
 place of instances that nobody uses; of all ways to let as many run the one that destroys the fewest instances is taken
 (:mod:`tonnage.partitioning.fleet_plan`). So demand that fits what there is changes nothing, however it alternates.
 """

@@ -104,7 +104,8 @@ def decide(
 ) -> tuple[list[Scale], dict[str, Memory]]:
     """Scale decisions for all targets together, and the memory for the next tick.
 
-    ``seats``: what the scheduler would do: who of the pods that wait would be bound now, and which nodes take a pod."""
+    ``seats``: what the scheduler would do: who of the pending pods would be bound now, and which nodes are feasible for
+    a pod."""
     now = snapshot.now_ns
     remembered = dict(memory)
     targets = [at_reuse(target, readings.get(target.workload)) for target in targets]

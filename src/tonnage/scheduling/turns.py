@@ -257,7 +257,7 @@ class Turns:
 
 
 def _fit(key: Ints) -> int:
-    """How many nodes take the pod."""
+    """How many nodes are feasible for the pod."""
     return int(np.count_nonzero(key != NO_NODE))
 
 

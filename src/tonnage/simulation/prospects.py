@@ -57,7 +57,7 @@ class Beginning(Protocol):
 
 
 def prospects(made: Beginning, setting: Setting) -> Iterator[Blocker]:
-    """A blocker for each workload of which pods have no place and will get none. GPUs that the policy partitions as
+    """A blocker for each workload of which pods are unschedulable and will stay so. GPUs that the policy partitions as
     pods ask for them are no reason to say so of pods that ask for parts."""
     pools = made.pools()
     if not made.cluster.fleet.node_by_name and not pools.node_pools:

@@ -70,7 +70,7 @@ def _crashed(pod: Pod) -> str:
 
 
 def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: Pod, events: tuple[str, ...]) -> Told | None:
-    """Of a pod that waits what its place does not tell: who was preferred, and why no node is launched."""
+    """Of a pending pod what its place does not tell: who was preferred, and why no node is launched."""
     reasons = Reasons(cluster, recorder)
     preempted, said = reasons.preempted(pod), reasons.told(pod)
     if preempted:

@@ -78,7 +78,7 @@ def claims(setting: Setting) -> Iterator[Blocker]:
 
 
 def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]], book: Volumes) -> Blocker | None:
-    """The blocker of pods that no node takes because of where their volumes are. ``limits``: (claim, what says from
+    """The blocker of pods that are unschedulable because of where their volumes are. ``limits``: (claim, what says from
     where its volume is reached, the field of it that does)."""
     first = next(iter(limits), None)
     if first is None:
@@ -102,7 +102,7 @@ def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]
         rule=rule,
         where=where(one, field),
         message=f"{one.kind} {one.name} of claim {claim} is reached from {places or 'some nodes'} only, where no node "
-        f"takes the pods: {blocker.said}",
+        f"is feasible for the pods: {blocker.said}",
         help=f"let nodes be in {places or 'its reach'}, or use a volume that is where the nodes are",
     )
 

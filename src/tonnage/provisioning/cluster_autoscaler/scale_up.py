@@ -1,4 +1,4 @@
-"""Which node group the Cluster Autoscaler would let grow for pods that wait, and by how many machines.
+"""Which node group the Cluster Autoscaler would let grow for pending pods, and by how many machines.
 
 In each loop pods that fit the nodes that are there or on their way are left to the scheduler. For the rest every group
 that may grow is tried by itself (:mod:`~.estimate`), and one grows, as its expander says (:mod:`~.expanders`); what is
@@ -99,7 +99,7 @@ class _Plan:
     launches: list[Launch] = field(default_factory=list)
 
     def without_room(self, waiting: Sequence[PendingPod]) -> list[PendingPod]:
-        """The pods that no node takes which is there or on its way; the others are expected there from now on."""
+        """The pods that fit on no node which is there or on its way; the others are expected there from now on."""
         mine = {claim.ref for claim in self.claims}
         usable = [one for one in self.nodes if not one.deleted and one.ref not in mine]
         usable.sort(key=lambda one: (not one.initialized, one.ref.name))

@@ -287,7 +287,7 @@ class Planning:
         return f"{node_pool}-{self.settings.first_claim + number:05d}"
 
     def _waits(self, best: Plan, known: Mapping[Ref, Reason]) -> Iterator[Wait]:
-        """The pods without a place, each with Karpenter's reason where that has one."""
+        """The unschedulable pods, each with Karpenter's reason where that has one."""
         placed = {ref for claim in best.claims for ref in claim.pods} | {one.pod for one in best.nominations}
         in_gang = {ref for refs in self.gangs.values() for ref in refs}
         for ref in sorted(pod.ref for pod in self.pods if pod.ref not in placed):
