@@ -206,6 +206,23 @@ def test_who_would_preempt_but_for_budgets_is_told_which(budgets: tuple[PodDisru
     assert told.verdict == wait.reason.verdict
 
 
+def test_the_budgets_of_all_nodes_where_room_could_be_made_are_named() -> None:
+    apps = [f"app-{i}" for i in range(7)]
+    made = cluster(
+        *(node(f"n{i}", gpus=4) for i in range(8)),
+        bound={f"n{i}": [pod(f"p{i}", gpus=4, labels={"app": app})] for i, app in enumerate(apps)}
+        | {"n7": [pod("higher", gpus=4, priority=1000, labels={"app": "higher"})]},
+        pods=[wanting()],
+        budgets=[budget(app, app=app, min_available=1) for app in (*apps, "higher", "nowhere")],
+    )
+    (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
+    assert dict(wait.reason.evidence)["budgets"] == ", ".join(f"default/{app}" for app in apps)
+    assert wait.reason.verdict.endswith(
+        "; preemption: blocked by PodDisruptionBudgets default/app-0, default/app-1, default/app-2, default/app-3, default/app-4 "
+        "and 2 more"
+    )
+
+
 def test_no_budget_is_named_where_none_is_in_the_way() -> None:
     made = full([web("w1", gpus=2, priority=1000), web("w2", gpus=2)], budgets=(budget(min_available=2),))
     assert all("Budget" not in one.reason.verdict for one in made.decide() if isinstance(one, Wait))

@@ -69,7 +69,7 @@ def member(value: Any) -> str:
 
 
 def duplicates(of: Type, value: JsonObject, path: str = "") -> Iterator[str]:
-    """The first item of every keyed list and set that stands in it again, as kube-apiserver says it."""
+    """Every item of a keyed list or set that stands in it again, as kube-apiserver says it."""
     for name, one in value.items():
         yield from _duplicates(field(of, name), one, f"{path}.{name}")
 
@@ -85,7 +85,6 @@ def _duplicates(how: Field, value: Any, path: str) -> Iterator[str]:
             shown = _shown_key(how, item)
             if shown and shown in seen:
                 yield f"{path}: duplicate entries for key {shown}"
-                break
             seen.add(shown)
             if isinstance(item, dict):
                 yield from duplicates(how.child, item, f"{path}{shown}")

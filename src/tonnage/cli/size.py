@@ -324,6 +324,7 @@ def _request(shape: ModelShape, given: dict[str, Any]) -> SizingRequest:
         lora_rank=given["lora_rank"],
         tensor_parallel=tp,
         pipeline_parallel=pp,
+        pipeline_layers=given.get("pipeline_layers", ()),
         system=given["system"],
     )
 

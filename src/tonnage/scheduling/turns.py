@@ -30,6 +30,8 @@ NO_NODE = np.array(NEVER)
 """NEVER as arrays of keys are compared with it fastest."""
 EXCHANGES = 3
 """This many times, unschedulable ones are looked at again after others have been placed elsewhere for them."""
+_BUDGETS_SHOWN = 5
+"""Of so many budgets the receipt's sentence has the names; all of them are in its evidence."""
 
 
 Seated: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -106,9 +108,10 @@ class Turns:
         budgets = self.preemptor.guarded_by(unit)
         if not budgets:
             return reason
-        names = ", ".join(budgets)
+        shown = budgets[:_BUDGETS_SHOWN]
+        names = ", ".join(shown) + (f" and {more} more" if (more := len(budgets) - len(shown)) else "")
         text = f"{reason.verdict}; preemption: blocked by PodDisruptionBudget{'s' * (len(budgets) > 1)} {names}"
-        return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
+        return Reason(text, (*reason.evidence, ("budgets", ", ".join(budgets))), reason.alternatives)
 
     @property
     def chose(self) -> bool:
