@@ -23,7 +23,7 @@ class Quantiles(msgspec.Struct, frozen=True):
     mean: float | None
 
 
-class Slo(msgspec.Struct, frozen=True):
+class ServiceLevel(msgspec.Struct, frozen=True):
     """The service level asked for. Requests that arrive in [surge start, surge start + grace_s) are counted apart."""
 
     ttft_s: float
@@ -157,7 +157,8 @@ class GpuHours(msgspec.Struct, frozen=True):
 
 
 class ServiceSeries(msgspec.Struct):
-    """Columns over ``Series.t_s``; latencies: of the requests whose first/last token fell in the interval before t."""
+    """Columns over ``ResultSeries.t_s``; latencies: of the requests whose first/last token fell in the interval
+    before t."""
 
     name: str
     arrivals_per_s: list[float]
@@ -175,7 +176,7 @@ class ServiceSeries(msgspec.Struct):
     slo_share: list[float | None]  # of the requests that finished in the interval
 
 
-class Series(msgspec.Struct):
+class ResultSeries(msgspec.Struct):
     """Everything over time, one row an interval (``t_s`` is its end)."""
 
     t_s: list[float]
@@ -262,7 +263,7 @@ class WorkloadResult(msgspec.Struct, frozen=True):
     ready_s: float | None  # when one was Ready first
 
 
-class Check(msgspec.Struct):
+class InvariantChecks(msgspec.Struct):
     """Invariant checks made with --check."""
 
     enabled: bool
@@ -281,18 +282,18 @@ class Result(msgspec.Struct):
     seed: int
     duration_s: float
     traffic_source: str
-    slo: Slo | None  # without traffic there is none
+    slo: ServiceLevel | None  # without traffic there is none
     services: list[ServiceResult]
     nodes: list[NodeResult]
     gpu_hours: GpuHours
     cost: CostResult
-    series: Series
+    series: ResultSeries
     heatmap: Heatmap
     findings: list[Finding]
     decisions: list[DecisionRecord]
     decision_counts: dict[str, int]
     events: list[EventRecord]
-    check: Check
+    check: InvariantChecks
     training: list[TrainingResult] | msgspec.UnsetType = msgspec.UNSET  # with workloads of training frameworks
     not_running: list[NotRunning] | msgspec.UnsetType = msgspec.UNSET  # the worst first; unset where there is none
     workloads: list[WorkloadResult] | msgspec.UnsetType = msgspec.UNSET  # where there is no traffic
