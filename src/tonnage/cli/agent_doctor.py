@@ -44,7 +44,8 @@ def doctor(
     window: float,
     output: str,
 ) -> None:
-    """Seven steps from the driver to the model's memory, then why what runs may be slow: each with its evidence.
+    """Why a GPU workload does not run here, in seven steps from the driver to the model's memory, and why it may be
+    slow.
 
     Nothing is changed. Exit code 1 where a step has failed.
     """

@@ -27,7 +27,7 @@ _MODEL, _GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 
 @click.group()
 def bench() -> None:
-    """Measure on the engine model what others claim, and print both."""
+    """Measure published claims on the engine model, and print both numbers."""
 
 
 @bench.command(short_help="KV memory in pages against contiguous regions.")
@@ -90,8 +90,8 @@ def paged(
 ) -> None:
     """Play the same requests on engines whose KV memory is contiguous or paged, and check PagedAttention's claims.
 
-    Memory is weighed while all requests wait and memory alone keeps the next one out; TTFT is measured at one rate for
-    all. `tonnage bench paged --paper sharegpt` repeats the paper's setup.
+    Memory is measured while all requests are queued and only memory keeps the next one from being admitted; TTFT is
+    measured at one rate for all. `tonnage bench paged --paper sharegpt` repeats the paper's setup.
     """
     from tonnage.inference.paged import SCHEMES, compare
 

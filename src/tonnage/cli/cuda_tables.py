@@ -61,7 +61,7 @@ def fleet(report: dict[str, Any]) -> None:
         if one["remedies"]:
             console.print(Padding(_hanging("helps: ", one["remedies"][0]), (0, 0, 0, 4)))
     for one in report["waiting"]:
-        console.print(_item(f"{one['pod']} waits: {one['nodes']} of {report['nodes']} nodes run it"))
+        console.print(_item(f"{one['pod']} is pending: {one['nodes']} of {report['nodes']} nodes can run it"))
         for why in one["reasons"]:
             console.print(Padding(Text(f"{why['nodes']}: {why['reason']}"), (0, 0, 0, 4)))
     if report["unknown_images"]:

@@ -90,7 +90,7 @@ def worth(
     Keys: read, write (GB/s), latency (100us), admit (uses before a block is
     taken in), fill (through, spill), shared (yes, no), price (USD per GiB
     and hour), free (yes: neither capacity nor reads and writes cost anything).
-    What is not said is as usual for tiers host, disk and remote.
+    Tiers called host, disk and remote have defaults for all keys.
 
     Without --model the engine is that of Dynamo's offline replay, with the KV cache of Llama 3.1 8B and the price of an
     H100.

@@ -10,15 +10,15 @@ from tonnage.cli.plan_report import Consolidation, NewNode, NodePods, PlanReport
 from tonnage.control.choices import CLUSTER_AUTOSCALER, OPTIMAL
 
 _PODS, _REASONS = 3, 8
-"""Pods of a row, and reasons of pods without a place, that are shown; the rest is counted."""
+"""Pods of a row, and reasons of unschedulable pods, that are shown; the rest is counted."""
 _PROVED = 5e-5
 """A smaller gap is none: less than a hundredth of a per cent."""
 
 
 def show(report: PlanReport, *, quiet: bool) -> None:
-    """The plans, what makes the difference, pods without a place, and what was assumed."""
+    """The plans, what makes the difference, unschedulable pods, and what was assumed."""
     if not report.pods:
-        say("No pods wait for a node")
+        say("No pods are pending")
     for plan in report.plans:
         if report.pods or plan.nodes:
             _plan(plan)
@@ -29,7 +29,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
         total = report.plans[1].usd_per_hour - report.plans[0].usd_per_hour
         for left in report.left_out:
             of = f" of gang {left.gang}" if left.gang else ""
-            say(f"leaves {_count(len(left.pods), 'pod')}{of} without a place", "    ", "  ")
+            say(f"leaves {_count(len(left.pods), 'pod')}{of} unschedulable", "    ", "  ")
         fewer = sum(len(left.pods) for left in report.left_out)
         no_saving = f" for {_count(fewer, 'pod')} fewer: no saving" if fewer else ""
         say(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h{no_saving}", "    ", "  ")
@@ -152,7 +152,7 @@ def _pool_word(plan: PolicyPlan) -> str:
 
 
 def _unplaceable(one: Unplaceable, pool: str) -> None:
-    say(f"no place: {_pods(one.pods)}: {one.why}", "  ")
+    say(f"unschedulable: {_pods(one.pods)}: {one.why}", "  ")
     for name, why in one.node_pools.items():
         say(f"{pool} {name}: {why}", "    ", "  ")
     terminal.echo()

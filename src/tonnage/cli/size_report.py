@@ -59,7 +59,7 @@ def show(
     if given["rule_of_thumb"]:
         _rules(request, book)
     if given["plot"] is not None:
-        terminal.echo(f"drawn in {given['plot']}")
+        terminal.echo(f"plot: {given['plot']}")
 
 
 def drawing(request: SizingRequest, answer: SizingResult) -> str:

@@ -80,7 +80,7 @@ def fit(
         source = profile.ProfileSource(name, url, licence, citation, day)
         made = profile.fit(load_trace(file), source, interval or profile.DEFAULT_INTERVAL_S)
     files.write(out, profile_file.to_yaml(made))
-    lines.say(f"{out}: {made.requests:,} requests, {made.mean_rate:.2f} a second over {made.span_ns // 10**9:,} s")
+    lines.say(f"{out}: {made.requests:,} requests, {made.mean_rate:.2f} per second over {made.span_ns // 10**9:,} s")
     for line in _found(made):
         lines.say_indented(line)
 
