@@ -41,7 +41,7 @@ BAND_PRIORS = {
 UNSEEN = {"tpot": (-0.02, 0.02), "ttft": (-0.1, 0.1)}
 """What a GPU without a measured point adds: with it bands contain 95 % of the points of a system left out."""
 
-WIDER = {"tpot": 0.08, "ttft": 0.1}
+WIDER = {"tpot": 0.1, "ttft": 0.1}
 """What a unit of distance adds to either side at least: points say little of it, since all families are about one unit
 from each other."""
 
