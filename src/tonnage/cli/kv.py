@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tonnage.inference.engine import EngineConfig
     from tonnage.inference.replay import Log
     from tonnage.inference.tiers import TierSpec
-    from tonnage.inference.worth import Setup, Valuation, Worth
+    from tonnage.inference.worth import Setup, TierValuation, TierWorth
     from tonnage.traffic.traces import Trace
 
 _PATH = click.Path(path_type=Path)
@@ -247,7 +247,7 @@ def _check_names(specs: Sequence[TierSpec]) -> None:
 # --- the table -----
 
 
-def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) -> None:
+def _print(found: TierValuation, setup: Setup, choice: EngineChoice, policy: str) -> None:
     engine = f"{choice.model} on {choice.gpu}" if choice.model else "Dynamo's replay engine"
     if choice.tensor_parallel > 1:
         engine += f" x {choice.tensor_parallel}"
@@ -285,7 +285,7 @@ def _usd(amount: float) -> str:
     return f"{round(amount, 2) + 0.0:,.2f}"
 
 
-def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[str, ...]:
+def _row(setting: TierWorth, index: int, found: TierValuation, setup: Setup) -> tuple[str, ...]:
     hours = found.hours or inf
     if index == 0:
         name = "GPU alone"

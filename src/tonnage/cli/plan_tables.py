@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from tonnage.cli import output, terminal
-from tonnage.cli.plan_report import Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
+from tonnage.cli.plan_report import Consolidation, NewNode, NodePods, PlanReport, PolicyPlan, Unplaceable
 from tonnage.control.choices import CLUSTER_AUTOSCALER, OPTIMAL
 
 _WIDTH = 80
@@ -136,8 +136,8 @@ def _nodes(members: Sequence[NewNode], pool: str) -> None:
     _line(f"{holds}: {_listed(pods)}" if pods else "as its static NodePool says", "      ", "    ")
 
 
-def _standing(existing: Sequence[OnNode]) -> list[list[OnNode]]:
-    alike: dict[tuple[str, ...], list[OnNode]] = {}
+def _standing(existing: Sequence[NodePods]) -> list[list[NodePods]]:
+    alike: dict[tuple[str, ...], list[NodePods]] = {}
     for one in existing:
         alike.setdefault(_kinds(one.pods), []).append(one)
     return list(alike.values())

@@ -20,7 +20,7 @@ from tonnage.units import NS_PER_MS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tonnage.inference.replay import Cluster, Log, Replay
+    from tonnage.inference.replay import Log, Replay, ReplayWorkers
     from tonnage.inference.replay.tuning import Tuned
     from tonnage.inference.routing.seconds import TonnageSettings
 
@@ -168,14 +168,14 @@ def tune(
     _print_tuned(found, goal)
 
 
-def _cluster(choice: EngineChoice) -> Cluster:
-    from tonnage.inference.replay import Cluster
+def _cluster(choice: EngineChoice) -> ReplayWorkers:
+    from tonnage.inference.replay import ReplayWorkers
 
     config, timing = choice.build()
-    return Cluster(choice.workers, config, timing)
+    return ReplayWorkers(choice.workers, config, timing)
 
 
-def _policy(name: str, cluster: Cluster, settings: TonnageSettings | None) -> Any:
+def _policy(name: str, cluster: ReplayWorkers, settings: TonnageSettings | None) -> Any:
     from tonnage.inference.routing.catalog import make_policy
     from tonnage.inference.routing.costs import EngineCosts
 

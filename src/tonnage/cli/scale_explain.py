@@ -133,7 +133,7 @@ def explain(
             _refuse_too_many(replicas)
         if policy is not None:
             raise click.UsageError("--policy is one of a scenario's, and the history is given.")
-        history = scale_history.History(
+        history = scale_history.HistorySource(
             samples, {name: given[name] for name in _TIMES}, replicas, _ready_after_ns(ready_after)
         )
         origin_ns, steps, left_out, name = scale_history.looked_at(found, history)

@@ -14,7 +14,7 @@ from tonnage.units import GIB
 
 if TYPE_CHECKING:
     from tonnage.inference.sizing.request import SizingRequest
-    from tonnage.inference.sizing.training import Training, TrainingMemory
+    from tonnage.inference.sizing.training import TrainingMemory, TrainingRecipe
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Fitted(msgspec.Struct, frozen=True):
     memory: TrainingMemory
 
 
-def fitted(request: SizingRequest, asked: Training) -> list[Fitted]:
+def fitted(request: SizingRequest, asked: TrainingRecipe) -> list[Fitted]:
     """Of each whole GPU of the request; those that fit first, then fewest GPUs, then the smallest."""
     found = []
     for card in request.cards:
@@ -35,7 +35,7 @@ def fitted(request: SizingRequest, asked: Training) -> list[Fitted]:
     return sorted(found, key=lambda row: (not row.memory.fits, row.gpus, row.memory.visible))
 
 
-def document(request: SizingRequest, asked: Training, found: list[Fitted]) -> dict[str, Any]:
+def document(request: SizingRequest, asked: TrainingRecipe, found: list[Fitted]) -> dict[str, Any]:
     """For `-o json`."""
     plain = msgspec.to_builtins(asked)
     plain["stored"] = asked.stored.name
@@ -53,7 +53,7 @@ def document(request: SizingRequest, asked: Training, found: list[Fitted]) -> di
     return {"schema": SCHEMA, "model": request.shape.name, "training": plain, "gpus": rows}
 
 
-def show(request: SizingRequest, asked: Training, found: list[Fitted]) -> None:
+def show(request: SizingRequest, asked: TrainingRecipe, found: list[Fitted]) -> None:
     """Print a table, and the parts on the first GPU."""
     say(
         f"{request.shape.name}, {asked.method} training in {asked.stored.name}: sequences of {asked.sequence:,} "

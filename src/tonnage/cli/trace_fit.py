@@ -96,7 +96,7 @@ def _of_prometheus(source: ProfileSource, interval: int | None, given: dict[str,
         if not service:
             raise InputError.at("nothing says whose requests", field="--service", hint="give namespace/name")
         prometheus_options.check_service(service)
-    wanted = measured.Wanted(
+    wanted = measured.MeasuredPeriod(
         asked.start_ns,
         asked.end_ns,
         interval or measured.DEFAULT_INTERVAL_S,

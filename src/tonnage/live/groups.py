@@ -25,7 +25,7 @@ from tonnage.objects.group_names import WorkloadReference
 from tonnage.units import NS_PER_S
 from tonnage.workloads.implied import WORDS
 from tonnage.workloads.membership import (
-    Asked,
+    GangCandidate,
     Maker,
     Member,
     asked,
@@ -61,7 +61,7 @@ class _Pod:
     """A pod that may be of a gang. ``counted``: as what it counts among the pods that have done their work."""
 
     pod: core.Pod
-    asked: tuple[Asked, ...]
+    asked: tuple[GangCandidate, ...]
     created_ns: int
     owner: str
     member: Member = ALONE

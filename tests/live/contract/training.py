@@ -11,7 +11,7 @@ import yaml_text
 from live.contract.same import check_same, played
 from tonnage.kube.transport import Transport
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 Json = dict[str, Any]
@@ -108,23 +108,25 @@ def crowded_jobs(folder: Path) -> run.SetUp:
     )
 
 
-def jobs(folder: Path, transport: Transport | None) -> Driver:
+def jobs(folder: Path, transport: Transport | None) -> LoopDriver:
     """:func:`crowded_jobs` in one world."""
     return played(crowded_jobs(folder), END_S * NS_PER_S, transport)
 
 
-def ends(machine: Driver) -> dict[str, tuple[bool, int | None, int]]:
+def ends(machine: LoopDriver) -> dict[str, tuple[bool, int | None, int]]:
     """Of each workload: whether it has failed, when it ended, how often it was restarted."""
     return {key: (one.failed, one.ended_ns, one.restarts) for key, one in machine.cluster.training.items()}
 
 
-def check_alike(simulated: Driver, on_api: Driver) -> None:
+def check_alike(simulated: LoopDriver, on_api: LoopDriver) -> None:
     """The same decisions, machines and bill, and every workload has come to the same end."""
     check_same(simulated, on_api)
     assert ends(on_api) == ends(simulated)
 
 
-def example(name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def example(
+    name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False
+) -> LoopDriver:
     """The first minutes of an example."""
     made = run.set_up(scenario.load(EXAMPLES / name), policy, run.RunOptions(seed=2))
     return played(made, minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
@@ -159,7 +161,7 @@ def rivals(folder: Path) -> run.SetUp:
     return set_up(folder, [*classes, *manifests], training=training, policies=policies)
 
 
-def moved_replicas(folder: Path, transport: Transport | None) -> Driver:
+def moved_replicas(folder: Path, transport: Transport | None) -> LoopDriver:
     """A replica of a Deployment moves to make room for a Job. It takes its time to leave, while another is made in its
     stead, and Jobs come that would take its room or the Job's."""
     hook = {"preStop": {"exec": {"command": ["sleep", "40"]}}}
@@ -178,7 +180,7 @@ def moved_replicas(folder: Path, transport: Transport | None) -> Driver:
     return played(made, END_S * NS_PER_S, transport)
 
 
-def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> LoopDriver:
     """Jobs and a gang that are scattered over two nodes, and moved to make room for large ones. A budget lets one of
     the Jobs stay where it is."""
     sizes = {"a": 1, "b": 1, "c": 2, "d": 1, "large": 4, "huge": 4}
