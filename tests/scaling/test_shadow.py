@@ -21,7 +21,7 @@ from tonnage.objects import core
 from tonnage.scaling.behavior import Behavior
 from tonnage.scaling.keda import KedaSpec, Trigger
 from tonnage.scaling.replicas import TargetKind
-from tonnage.traffic.readings import Stored
+from tonnage.traffic.readings import StoredReadings
 from tonnage.units import NS_PER_S
 
 LABELS = {"namespace": "inference", "deployment": TARGET.name}
@@ -29,7 +29,7 @@ CHAT = PastWorkload("Deployment", "inference", TARGET.name, core.PodSpec(contain
 MINUTES = 60 * NS_PER_S
 
 
-def measured(**series: Sequence[float]) -> Stored:
+def measured(**series: Sequence[float]) -> StoredReadings:
     """One sample every 15 s of each metric from second 0; ``replicas`` and ``ready`` as kube-state-metrics has them."""
     names = {"replicas": REPLICAS["Deployment"], "ready": READY["Deployment"]}
     samples = [
@@ -37,7 +37,7 @@ def measured(**series: Sequence[float]) -> Stored:
         for name, values in series.items()
         for i, value in enumerate(values)
     ]
-    return Stored(stored(samples))
+    return StoredReadings(stored(samples))
 
 
 def keda(behavior: Behavior | None = None, high: int = 20) -> KedaSpec:
@@ -46,7 +46,9 @@ def keda(behavior: Behavior | None = None, high: int = 20) -> KedaSpec:
                     behavior=behavior or Behavior())  # fmt: skip
 
 
-def seen(past: Stored, workload: PastWorkload, scaled: KedaSpec, *, until_s: int, after_s: int = 0) -> list[ScalerStep]:
+def seen(
+    past: StoredReadings, workload: PastWorkload, scaled: KedaSpec, *, until_s: int, after_s: int = 0
+) -> list[ScalerStep]:
     steps: list[ScalerStep] = []
     loops = ShadowAutoscalers(Autoscalers([], [scaled], {}), steps.append).loops()
     play(Past(past, [workload], after_s * NS_PER_S), loops, 0, until_s * NS_PER_S)
@@ -135,7 +137,7 @@ def annotated(**more: str) -> PastWorkload:
     return replace(CHAT, annotations={**written, **{f"tonnage.dev/{name}": text for name, text in more.items()}})
 
 
-def planned(past: Stored, workload: PastWorkload, until_s: int) -> list[ScalerStep]:
+def planned(past: StoredReadings, workload: PastWorkload, until_s: int) -> list[ScalerStep]:
     steps: list[ScalerStep] = []
     planner = ReplicaPlanner("slo", lambda snapshot: opted_in(snapshot)[0])
     loops: list[Loop] = ShadowPlanner(planner, steps.append).loops()

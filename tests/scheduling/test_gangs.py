@@ -11,13 +11,13 @@ from builders import ZONE, affinity_term, apply, away, fleet, near, node, on_nod
 from gang_builders import BLOCK, RACK, bind_all, decide, gang, member, members, nodes_used, part, placed, plan, why
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.state import Fleet, NodeSpec
+from tonnage.fleet.state import Fleet, FleetNode
 from tonnage.scheduling.gangs.plan import GangPlan, NoPlan
 
 HOST = "kubernetes.io/hostname"
 
 
-def rack(name: str, *gpus: int, zone: str = "", **fields: Any) -> list[NodeSpec]:
+def rack(name: str, *gpus: int, zone: str = "", **fields: Any) -> list[FleetNode]:
     """Nodes of a rack with this many GPUs each: ``r1-0``, ``r1-1``, …"""
     return [node(f"{name}-{i}", cpu=64, gpus=n, zone=zone, labels={RACK: name}, **fields) for i, n in enumerate(gpus)]
 

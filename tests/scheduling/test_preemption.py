@@ -8,17 +8,17 @@ from builders import GPU, HOSTNAME, affinity_term, away, decide, node, pod
 from preemption_builders import Cluster, budget, cluster, nominated, victims, web
 from tonnage.decisions import Bind, Evict, Wait
 from tonnage.fleet.snapshot import PodLife
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.scheduling.why.receipt import PodReceipt, why
 
 
-def wanting(gpus: int = 4, priority: int = 100, **fields: object) -> PodSpec:
+def wanting(gpus: int = 4, priority: int = 100, **fields: object) -> FleetPod:
     """A pod that waits."""
     return pod("wanting", gpus=gpus, priority=priority, **fields)
 
 
-def full(*pods_by_node: list[PodSpec], waiting: PodSpec | None = None, **fields: object) -> Cluster:
+def full(*pods_by_node: list[FleetPod], waiting: FleetPod | None = None, **fields: object) -> Cluster:
     """Nodes a, b, … of 4 GPUs with these pods, and one pod that waits for 4."""
     names = [chr(ord("a") + i) for i in range(len(pods_by_node))]
     nodes = [node(name, gpus=4) for name in names]

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from tonnage import __version__
-from tonnage.cli import terminal
-from tonnage.errors import TonnageError
+from tonnage.cli import messages, terminal
+from tonnage.errors import InputError, TonnageError
 
 INTERNAL_ERROR = 70
 """Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
@@ -175,6 +175,8 @@ def _run(arguments: list[str], program: str) -> int:
             terminal.echo(f"error: {line}", err=True)
         if len(lines) > MOST_ERRORS:
             terminal.echo(f"error: {len(lines) - MOST_ERRORS} more", err=True)
+        if isinstance(error, InputError):
+            messages.warnings(error.beside[:MOST_ERRORS])
         return error.exit_code
     except (OSError, ClosedPipe):
         raise

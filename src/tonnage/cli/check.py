@@ -38,11 +38,13 @@ def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str
         objects, findings = _look_at(given(paths, context, kubeconfig, namespace))
     except InputError as error:
         if form == "json":
+            from tonnage.simulation.configure import doubt
+
             refused = [
                 Finding("input-refused", "error", Ref("File", p.where.file), p.where, p.message, help=p.hint)
                 for p in error.problems
             ]
-            terminal.echo(output.check_json(refused), nl=False)
+            terminal.echo(output.check_json([*refused, *map(doubt, error.beside)]), nl=False)
         raise
     if form == "json":
         terminal.echo(output.check_json(findings), nl=False)

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tonnage.cli import lines
 from tonnage.cli.look import Console, Look
 
-_WIDTH = 80
 _WORDS = {True: "yes", False: "no", None: "not known"}
 _VERDICTS = {True: "fits", False: "does not fit", None: "not known whether it fits"}
 _STYLES = {True: "green", False: "bold red", None: "yellow"}
@@ -20,8 +20,7 @@ _TITLES = {"require": "conditions", "gpu": "GPU", "driver": "driver", "kernels":
 
 def _console() -> tuple[Console, Look]:
     console = Console(sys.stdout)
-    if console.width > _WIDTH or not console.is_terminal:
-        console.width = _WIDTH
+    console.width = lines.width()
     return console, Look.of(console)
 
 
@@ -31,7 +30,9 @@ def answers(found: list[dict[str, Any]], node: dict[str, Any]) -> None:
     console.print(Text(f"Node: {_node(node)}"))
     for answer in found:
         console.print()
-        name = answer["name"] if len(answer["name"]) <= 2 * _WIDTH else answer["name"][: 2 * _WIDTH - 1] + "…"
+        name = (
+            answer["name"] if len(answer["name"]) <= 2 * lines.WIDEST else answer["name"][: 2 * lines.WIDEST - 1] + "…"
+        )
         line = Text(f"{name}: ")
         line.append(_VERDICTS[answer["fits"]], look.style(_STYLES[answer["fits"]]))
         console.print(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import files, terminal
+from tonnage.cli import files, lines, terminal
 from tonnage.cli.cluster import STDIN, live, read_cluster, stdin
 from tonnage.errors import InputError
 
@@ -67,11 +67,11 @@ def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str,
     except BaseException:
         making.take_back()
         raise
-    terminal.echo(
+    lines.say(
         f"{file}: {_count(found.services, 'Service')} with traffic, {_count(found.training, 'workload')} with work"
     )
     for key, why in found.left:
-        terminal.echo(f"  left out: {key}: {why}")
+        lines.say(f"left out: {key}: {why}", "    ", "  ")
     terminal.echo(f"next: tonnage simulate {shlex.quote(str(folder))}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, prometheus_options, terminal
+from tonnage.cli import files, lines, prometheus_options, terminal
 from tonnage.cli.options import OUTPUT
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
@@ -133,7 +133,7 @@ def explain(
             _refuse_too_many(replicas)
         if policy is not None:
             raise click.UsageError("--policy is one of a scenario's, and the history is given.")
-        history = scale_history.History(
+        history = scale_history.HistorySource(
             samples, {name: given[name] for name in _TIMES}, replicas, _ready_after_ns(ready_after)
         )
         origin_ns, steps, left_out, name = scale_history.looked_at(found, history)
@@ -237,7 +237,7 @@ def _print(steps: list[ScalerStep], every_step: bool, origin_ns: int, title: str
     if not steps:
         console.print("no autoscaler in FILES has a target that is in the history")
     for why in left_out:
-        console.print(look.text(f"left out: {why}", "dim"), soft_wrap=True)
+        lines.say(f"left out: {why}", "  ")
 
 
 def _table(

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tonnage.cli import lines
 from tonnage.cli.look import Console, Look, place
 from tonnage.health.told import NEVER, PART, WAITS, Told
 from tonnage.scheduling.why.changes import Edit, Leave
@@ -17,7 +18,6 @@ from tonnage.scheduling.why.gang import GangEdit
 from tonnage.scheduling.why.moves import Moves
 from tonnage.scheduling.why.receipt import FITS, HELD, RUNS, GangReceipt, LevelRoom, Out, PodReceipt, Receipt
 
-_WIDTH = 80
 _SHOWN = 8
 """Nodes of a gang that are named."""
 
@@ -33,8 +33,7 @@ class WhyReport(msgspec.Struct, frozen=True):
 def show(receipt: Receipt | None, told: Told | None = None) -> None:
     """Print what is told, then the receipt of the place."""
     console = Console(sys.stdout)
-    if console.width > _WIDTH or not console.is_terminal:
-        console.width = _WIDTH
+    console.width = lines.width()
     _Printer(console).show(receipt, told)
 
 

@@ -10,7 +10,7 @@ from tonnage.control.world import World
 from tonnage.decisions import Decision
 from tonnage.partitioning import adapt
 from tonnage.scheduling import place
-from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.filters import SchedulerFilters
 from tonnage.units import NS_PER_S
 
 PARTITIONER = "partitioner"
@@ -25,14 +25,14 @@ class Partitioner:
     """Cuts GPUs for pending pods, of those that the scheduler with these ``settings`` places."""
 
     settings: place.Settings = place.DEFAULTS
-    _filters: Filters | None = None
+    _filters: SchedulerFilters | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Relayout for each GPU to repartition."""
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()
-        self._filters = Filters.of(snapshot.fleet, self._filters)
+        self._filters = SchedulerFilters.of(snapshot.fleet, self._filters)
         return adapt.decide(snapshot, self._filters, self.settings.scheduler_names)
 
     def loop(self) -> Loop:

@@ -64,7 +64,7 @@ class Policy:
         self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0, *, expires: bool = False
     ) -> tuple[Loop, ...]:
         """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
-        :class:`tonnage.control.disruption.Disruption`."""
+        :class:`tonnage.control.disruption.NodeDisruption`."""
         from tonnage.control.disruption import node_loops  # these and what they load are for those who launch nodes
         from tonnage.control.rebalance import Rebalance
         from tonnage.provisioning.consolidation import Gates

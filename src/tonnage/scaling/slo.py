@@ -82,7 +82,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ReplicaNeed:
     """Replicas that one workload needs, and from what. ``keep``: those without which it is not to be left; ``steady``:
     those for its demand alone, as a fraction."""
 
@@ -109,7 +109,7 @@ def decide(
     now = snapshot.now_ns
     remembered = dict(memory)
     targets = [at_reuse(target, readings.get(target.workload)) for target in targets]
-    needs: dict[str, Need] = {}
+    needs: dict[str, ReplicaNeed] = {}
     for target in targets:
         workload = snapshot.workloads.get(target.workload)
         reading = readings.get(target.workload)
@@ -148,11 +148,11 @@ def decide(
     return decisions, remembered
 
 
-def _hold_ns(target: Target, need: Need) -> int:
+def _hold_ns(target: Target, need: ReplicaNeed) -> int:
     return max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
 
 
-def _held(snapshot: Snapshot, target: Target, need: Need, history: Needs) -> int:
+def _held(snapshot: Snapshot, target: Target, need: ReplicaNeed, history: Needs) -> int:
     """The highest need of the time that needs are held; ``far``: and one more where it was needed not long before."""
     held = max(replicas for t, replicas in history if t >= snapshot.now_ns - _hold_ns(target, need))
     return min(held + 1, max(replicas for _, replicas in history)) if target.far else held
@@ -185,7 +185,7 @@ def at_reuse(target: Target, reading: TrafficReading | None) -> Target:
 
 
 def _decide_one(
-    snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
+    snapshot: Snapshot, target: Target, workload: WorkloadView, need: ReplicaNeed, history: Needs, extra: int | None
 ) -> tuple[int, Reason]:
     """The replicas, be they as many as there are, and why. ``extra``: replicas for which nodes of the fixed fleet have
     free GPUs; None while others wait who would fit where replicas are idle."""
@@ -246,7 +246,9 @@ def _horizon(target: Target, reading: TrafficReading) -> int:
     return max(measured, target.new_node_ns)
 
 
-def _need(target: Target, workload: WorkloadView, counts: Counts, reading: TrafficReading, horizon: int) -> Need | None:
+def _need(
+    target: Target, workload: WorkloadView, counts: Counts, reading: TrafficReading, horizon: int
+) -> ReplicaNeed | None:
     assert reading.in_flight is not None
     demand = forecast(counts, horizon, target.z, far=target.far)
     if demand is None:
@@ -279,7 +281,7 @@ def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Traff
         ("backlog", round(backlog, 1)),
         *((("reuse", target.reuse),) if target.reuse else ()),
     )
-    return Need(replicas, keep, steady, demand, backlog, horizon, evidence)
+    return ReplicaNeed(replicas, keep, steady, demand, backlog, horizon, evidence)
 
 
 _Value = TypeVar("_Value", int, float)
@@ -289,7 +291,9 @@ def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[i
     return tuple(row for row in rows if row[0] >= start_ns)
 
 
-def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need], seats: Seats) -> dict[str, int]:
+def _warm(
+    snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, ReplicaNeed], seats: Seats
+) -> dict[str, int]:
     """Replicas to fill the free GPUs of the fixed fleet, each for the workload that has the fewest for its need."""
     measured = [target for target in targets if target.workload in needs]
     current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}

@@ -38,7 +38,7 @@ class Unit(Struct, frozen=True, gc=False):
         return replace(self, rows=left) if left else None
 
 
-class Priorities:
+class PlacementPriorities:
     """The priority with which each pod is placed, preempts and is preempted, as of one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -68,7 +68,7 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
     rows = list(rows)
     if len(rows) < 2:
         return rows
-    fleet, priorities = snapshot.fleet, Priorities(snapshot)
+    fleet, priorities = snapshot.fleet, PlacementPriorities(snapshot)
     nominated = {row for row in nominations(snapshot) if fleet.pod(row).node < 0}
     gangs: dict[str, Turn] = {}
 
@@ -88,7 +88,7 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
 
 def units_of(snapshot: Snapshot, rows: Sequence[int]) -> list[Unit]:
     """Single pods, and each gang's pods together, in the order in which the first of each stands in ``rows``."""
-    fleet, priorities = snapshot.fleet, Priorities(snapshot)
+    fleet, priorities = snapshot.fleet, PlacementPriorities(snapshot)
     together: dict[str | int, list[int]] = {}
     for row in rows:
         together.setdefault(fleet.pod(row).spec.gang or row, []).append(row)

@@ -24,7 +24,7 @@ from tonnage.scheduling.looks import OTHERS, allocations, look
 from tonnage.scheduling.order import in_turn, units_of
 from tonnage.scheduling.policies import ANY_POLICY, DEFAULT_POLICY, POLICIES
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.turns import How
+from tonnage.scheduling.turns import TurnSettings
 from tonnage.scheduling.view import NEVER
 
 __all__ = ["DEFAULTS", "POLICIES", "Cache", "Settings", "decide", "defragment", "feasible", "keys_of"]
@@ -64,9 +64,9 @@ class Settings:
         return self.look_again and self.policy == DEFAULT_POLICY
 
     @property
-    def how(self) -> How:
+    def how(self) -> TurnSettings:
         """What of it counts for a pod's turn."""
-        return How(
+        return TurnSettings(
             self.policy, self.receipts, self.preemption, self.respect_budgets, self.defrag, exchange=self.looks_again
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.decisions import Reason
 from tonnage.fleet.classes import PodClass
-from tonnage.scheduling.topology import Topology
+from tonnage.scheduling.topology import TopologyFilter
 
 FOR_GOOD, NOT_AT_ALL = None, -1
 
@@ -41,7 +41,7 @@ class Refusal:
 class Refusals:
     """The classes of unschedulable pods."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: TopologyFilter) -> None:
         self._topology = topology
         self._by_class: dict[int, Refusal] = {}
 

@@ -19,7 +19,7 @@ from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.exchange import Exchange, Seat
 from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
-from tonnage.scheduling.order import Priorities, Unit
+from tonnage.scheduling.order import PlacementPriorities, Unit
 from tonnage.scheduling.preempt import Preemptor
 from tonnage.scheduling.refusals import Refusals
 from tonnage.scheduling.trial import Trial
@@ -40,7 +40,7 @@ pods the greater one places more."""
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class TurnSettings:
     """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
 
     ``exchange``: place pods of this decision elsewhere for unschedulable ones; only where without that no fewer are
@@ -61,13 +61,13 @@ class Turns:
     ``rows``: the pending pods of the decision, in the order of their turns. ``binds``: what is bound so far, by pod
     row."""
 
-    def __init__(self, snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> None:
+    def __init__(self, snapshot: Snapshot, cache: Cache, how: TurnSettings, rows: Sequence[int]) -> None:
         lives = dict(snapshot.lives)
         snapshot = replace(snapshot, lives=lives)  # who is chosen to be evicted leaves from then on, for all who ask
         self._fleet = snapshot.fleet
         self._how = how
         self._rows = rows
-        self._priorities = Priorities(snapshot)
+        self._priorities = PlacementPriorities(snapshot)
         self._refusals = Refusals(cache.topology)
         assumed = Assumed(snapshot.fleet)
         self._trial = Trial(snapshot, cache, how.policy, assumed)

@@ -11,7 +11,7 @@ from tonnage.health.blocker import REFUSED
 from tonnage.health.told import COMES, ENDED, FAILS, RUNS, SERVES, STARTS, WAITS, Told, of_blockers
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, SimulatedNodeClaim
+from tonnage.machines.objects import SimulatedNodeClaim, SimulatedPod
 from tonnage.machines.training.workload import Training
 from tonnage.simulation.findings.unserved import ENDED as WORKLOAD_FAILED
 from tonnage.simulation.findings.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
@@ -58,7 +58,7 @@ def _gone(cluster: SimulatedCluster, recorder: Recorder, key: tuple[str, str]) -
     return Told(about, ENDED, f"is gone: {events[-1]}", events) if events else None
 
 
-def _crashed(pod: Pod) -> str:
+def _crashed(pod: SimulatedPod) -> str:
     """Between two starts of a container that has ended with an error."""
     assert pod.last_end is not None
     end, times = pod.last_end, f"{pod.crashes} times in a row" if pod.crashes > 1 else "once"
@@ -69,7 +69,7 @@ def _crashed(pod: Pod) -> str:
     )
 
 
-def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: Pod, events: tuple[str, ...]) -> Told | None:
+def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: SimulatedPod, events: tuple[str, ...]) -> Told | None:
     """Of a pending pod what its place does not tell: who was preferred, and why no node is launched."""
     reasons = Reasons(cluster, recorder)
     preempted, said = reasons.preempted(pod), reasons.told(pod)
@@ -110,7 +110,7 @@ def _of_training(cluster: SimulatedCluster, about: str, training: Training) -> T
     return Told(about, WAITS, "has no pods yet", events)
 
 
-def _coming(cluster: SimulatedCluster, pod: Pod) -> Told | None:
+def _coming(cluster: SimulatedCluster, pod: SimulatedPod) -> Told | None:
     for claim in cluster.cloud.claims.values():
         if any((ref.namespace, ref.name) == (pod.namespace, pod.name) for ref in claim.launch.pods):
             node = f"{claim.launch.claim.name} ({claim.launch.instance_type})"
@@ -127,7 +127,7 @@ def _expected_ns(cluster: SimulatedCluster, claim: SimulatedNodeClaim) -> int:
     return max(cluster.now_ns, claim.created_ns + int(usual * NS_PER_S))
 
 
-def _starting(cluster: SimulatedCluster, pod: Pod) -> str:
+def _starting(cluster: SimulatedCluster, pod: SimulatedPod) -> str:
     node, image = cluster.nodes[pod.node], pod.template.spec.containers[0].image
     pulled = node.image_ready_ns.get(image)
     if pod.started_ns is None and pulled is not None and pulled > cluster.now_ns:
@@ -150,7 +150,7 @@ def _events(cluster: SimulatedCluster, about: str) -> Iterator[str]:
         yield f"{clock(event.t_ns)} {event.reason}: {event.message}{times}"
 
 
-def pods_of(cluster: SimulatedCluster, ref: Ref) -> Sequence[Pod]:
+def pods_of(cluster: SimulatedCluster, ref: Ref) -> Sequence[SimulatedPod]:
     """The pods of a workload, by name."""
     found = cluster.workloads.get(ref.workload)
     if found is not None:

@@ -24,7 +24,7 @@ from tonnage.provisioning.load import Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.optimal.classes import Classes
 from tonnage.provisioning.optimal.program import Effort
-from tonnage.provisioning.optimal.round import Round, RoundResult
+from tonnage.provisioning.optimal.round import PackingRound, RoundResult
 from tonnage.provisioning.optimal.ruled import not_weighed
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
@@ -238,7 +238,7 @@ class Planning:
         there = msgspec.structs.replace(started, nominations=(*started.nominations, *running))
         classes.settle(there, {node.ref: node for node in self.nodes})
         apart = nodes | {one.node.ref for one in occupied}
-        around = Round(
+        around = PackingRound(
             classes.all(),
             classes,
             templates,

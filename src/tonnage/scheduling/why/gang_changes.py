@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from tonnage.fleet.gangs import Gang, TopologyRule
-from tonnage.fleet.rows import NodeSpec
+from tonnage.fleet.rows import FleetNode
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.scheduling.why.changes import Cost
@@ -167,7 +167,7 @@ def _make_places(fleet: Fleet, edit: MorePlaces, pods: Sequence[int], number: in
     amounts = {name: each * amount for name, amount in size.items()}
     for host in range(hosts):
         name = f"{edit.like}-new-{number}-{host}"
-        spec = NodeSpec(
+        spec = FleetNode(
             name, amounts, labels, node.taints, gpu=node.spec.gpu, device_resource=node.spec.device_resource
         )
         fleet.add_node(spec)
