@@ -139,6 +139,6 @@ def _asked(job: runs.RunRequest) -> Asked | None:
     """What a job asks for, where it is a run of a bundled scenario as it stands, named as from the repository."""
     folder, _, file = str(job.scenario).removeprefix("examples/").partition("/")
     bundled = str(job.scenario).startswith("examples/") and file == "scenario.yaml"
-    if not bundled or job.trace or job.prices or Path.cwd() != REPOSITORY:
+    if not bundled or job.trace or job.prices or Path("examples").resolve() != EXAMPLES:
         return None
     return Asked(folder, job.policy, job.seed, job.check)

@@ -57,7 +57,8 @@ def test_the_chosen_row_comes_first_with_its_reason_and_the_next_best_three(
     start = next(i for i, line in enumerate(lines) if line.startswith("  GPU"))
     table = lines[start + 1 : start + 5]
     assert [line[0] for line in table] == [">", " ", " ", " "]
-    prices = [float(line[44:52].replace(",", "")) for line in table]
+    end = lines[start].index("$/h") + len("$/h")
+    prices = [float(line[:end].split()[-1].replace(",", "")) for line in table]
     assert prices == sorted(prices)
     assert lines[start + 6].startswith("> is the cheapest of")
 

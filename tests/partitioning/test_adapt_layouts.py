@@ -66,7 +66,7 @@ def test_idle_small_instances_make_room_for_a_large_one_that_is_waited_for() -> 
     (one,) = decide(seen(made))
     assert (one.before, one.device, one.node.name) == (SEVEN, 0, "a")
     assert [profile for profile, _ in one.after or ()].count(HALF) == 1
-    assert one.reason.verdict == "no GPU gives nvidia.com/mig-3g.40gb for default/p"
+    assert one.reason.verdict == "no GPU offers nvidia.com/mig-3g.40gb for default/p"
     assert dict(one.reason.evidence) == {
         "waiting": 1,
         "served here": 1,

@@ -148,8 +148,8 @@ def planned(past: StoredReadings, workload: PastWorkload, until_s: int) -> list[
 def test_the_slo_policy_looks_at_the_past_too_and_says_why_it_holds() -> None:
     steady = measured(received=[75 * i for i in range(20)], flying=[4] * 20, replicas=[3] * 20)
     steps = planned(steady, annotated(), 285)
-    assert steps[0].reason.verdict == "held: too little is known of what arrives"
-    assert {(one.wanted, one.reason.verdict) for one in steps[8:]} == {(3, "held: what is there is needed")}
+    assert steps[0].reason.verdict == "held: too few samples of the arrival rate"
+    assert {(one.wanted, one.reason.verdict) for one in steps[8:]} == {(3, "held: all replicas are needed")}
     assert dict(steps[-1].reason.evidence)["arrivals_per_s"] == 5.0
 
 
@@ -159,7 +159,7 @@ def test_the_slo_policy_holds_without_data_and_names_what_is_missing(name: str) 
     del series[name]
     steps = planned(measured(**series), annotated(), 285)
     assert {one.wanted for one in steps} == {3}
-    assert steps[-1].reason.verdict == f"held: no data of what arrives or is in flight: {name} answers nothing"
+    assert steps[-1].reason.verdict == f"held: no data for arrivals or requests in flight: {name} answers nothing"
 
 
 def test_the_slo_policy_follows_its_own_replicas() -> None:

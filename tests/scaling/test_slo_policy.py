@@ -49,7 +49,7 @@ def test_the_reason_carries_the_numbers_and_the_alternatives() -> None:
     assert evidence["arrivals_per_s"] == 6.0 and evidence["capacity_per_replica"] == 1.0
     assert evidence["backlog"] == 5.0 and evidence["horizon_s"] == 60.0
     assert evidence["needed"] == decision.replicas == 8, "6.37 for the demand, 5 + (6 - 4) * 60 requests / 180 s more"
-    assert evidence["others_wait"] is False, "the four find no free GPU, but they are its own"
+    assert evidence["others_pending"] is False, "the four find no free GPU, but they are its own"
     assert [a.name for a in decision.reason.alternatives] == ["hold", "the need of this tick alone"]
     assert decision.current == 4 and decision.remove == ()
 

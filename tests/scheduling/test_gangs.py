@@ -34,7 +34,7 @@ def test_a_gang_is_bound_whole_when_it_fits() -> None:
 def test_a_gang_that_does_not_fit_whole_gets_nothing() -> None:
     made = fleet(node("a", gpus=2), node("b", gpus=1), pods=members(4))
     assert placed(made, gang(4)) == {}
-    assert why(made, gang(4)) == "gang default/g needs room for 4 pods, the cluster has it for 3"
+    assert why(made, gang(4)) == "gang default/g needs room for 4 pods; the cluster has room for 3"
 
 
 @pytest.mark.report(112)
@@ -442,4 +442,4 @@ def test_an_empty_cluster_is_said_to_be_empty() -> None:
     made = Fleet()
     for one in members(2):
         made.add_pod(one)
-    assert why(made, gang(2)) == "gang default/g needs room for 2 pods, the cluster has it for 0"
+    assert why(made, gang(2)) == "gang default/g needs room for 2 pods; the cluster has room for 0"

@@ -198,7 +198,7 @@ def test_who_would_preempt_but_for_budgets_is_told_which(budgets: tuple[PodDisru
     made = full([web("w1", gpus=2), web("w2", gpus=2)], budgets=budgets)
     (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
     assert wait.reason.verdict == (
-        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: {named} in the way"
+        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: blocked by {named}"
     )
     assert dict(wait.reason.evidence)["budgets"] == named.partition(" ")[2]
     told = why(made.snapshot, wait.pod.namespace + "/" + wait.pod.name)
@@ -218,8 +218,8 @@ def test_the_budgets_of_all_nodes_where_room_could_be_made_are_named() -> None:
     (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
     assert dict(wait.reason.evidence)["budgets"] == ", ".join(f"default/{app}" for app in apps)
     assert wait.reason.verdict.endswith(
-        "; preemption: PodDisruptionBudgets default/app-0, default/app-1, default/app-2, default/app-3, default/app-4 "
-        "and 2 more in the way"
+        "; preemption: blocked by PodDisruptionBudgets default/app-0, default/app-1, default/app-2, default/app-3, default/app-4 "
+        "and 2 more"
     )
 
 

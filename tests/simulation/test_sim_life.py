@@ -65,7 +65,7 @@ def test_a_bought_node_takes_the_time_of_each_of_its_steps() -> None:
     run_until(cluster, registered)
     assert not cluster.fleet.schedulable[cluster.fleet.node_by_name["n"]]
     run_until(cluster, ready)
-    assert events(cluster, "NodeReady") == ["kubelet is Ready"]
+    assert events(cluster, "NodeReady") == ["Node n status is now: NodeReady"]
     run_until(cluster, ready + PLUGIN_S)
     node_ready_ns = cluster.nodes["n"].ready_ns
     assert node_ready_ns is not None

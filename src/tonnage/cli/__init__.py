@@ -60,19 +60,23 @@ COMMANDS = {
     "realloc": (
         "tonnage.cli.realloc",
         "realloc",
-        "GPUs of one workload given to another, autoscalers' bounds with them.",
+        "Move GPUs from one workload to another, and adjust their autoscalers.",
     ),
     "why": (
         "tonnage.cli.why",
         "why",
-        "Why a pod or a gang waits or is placed where it is, and what would change that.",
+        "Why a pod or gang is pending, or is placed where it is, and what would change that.",
     ),
     "share": (
         "tonnage.cli.share",
         "share",
         "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
     ),
-    "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
+    "check": (
+        "tonnage.cli.check",
+        "check",
+        "Read manifests and say what will not run or has no effect, and what helps.",
+    ),
     "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
     "render": ("tonnage.cli.render", "render", "Manifests for a cluster, from what it has: the agent of GPU nodes."),

@@ -50,7 +50,9 @@ LEAD = "10m"
     show_default=True,
     help="Played before the start, so that pods run by then; with the scenario's own traffic none.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw both worlds over time.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Plot measured and simulated values over time."
+)
 @SEED
 @OUTPUT
 @prometheus_options.options
@@ -103,7 +105,7 @@ def backtest(
         return
     _print(found)
     if plot is not None:
-        terminal.echo(f"drawn in {plot}")
+        terminal.echo(f"plot: {plot}")
 
 
 def _held(

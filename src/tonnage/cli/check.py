@@ -26,9 +26,9 @@ from tonnage.errors import InputError
     help="What to print.",
 )
 def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, form: str) -> None:
-    """Read FILES (files and folders) together, and say what this configuration does and never does. A scenario (its
-    file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-` is
-    standard input; --context or --kubeconfig reads a cluster as it is now.
+    """Read FILES (files and folders) together, and say what will not run or has no effect, and what helps. A scenario
+    (its file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-`
+    is standard input; --context or --kubeconfig reads a cluster as it is now.
 
     Exit code 1 when a finding is an error, 2 when the input cannot be read.
     """

@@ -71,7 +71,7 @@ def compare_table(results: Sequence[Result], *, plain: bool = False) -> Table:
     table = look.table()
     table.add_column("", overflow="fold")
     for name in comparison.columns:
-        table.add_column(look.text(name, "bold"), justify="right", overflow="fold")
+        table.add_column(look.text(name, "bold"), justify="right", no_wrap=True)
     group = None
     for row in comparison.rows:
         if row.group != group:

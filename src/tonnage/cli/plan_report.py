@@ -44,7 +44,7 @@ class NodePods(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
-    """Pods without a place, and what is in the way: ``why`` in general, ``node_pools`` for each NodePool or
+    """Unschedulable pods, and why: ``why`` in general, ``node_pools`` for each NodePool or
     node group."""
 
     why: str
@@ -79,7 +79,7 @@ class Saving(msgspec.Struct, frozen=True):
 
 
 class KeptNodes(msgspec.Struct, frozen=True):
-    """Nodes that are not given back whatever it saves, and why."""
+    """Nodes that are not terminated whatever it saves, and why."""
 
     why: str
     nodes: tuple[str, ...]

@@ -176,7 +176,7 @@ def size(model: str | None, **given: Any) -> None:
 
     MODEL is a name (Qwen/Qwen3-8B), a Hugging Face config.json, a manifest with an engine (- is standard input), or
     left out with --params, --layers, --hidden and --heads. Without --gpu all GPUs of EC2 are tried, with their MIG
-    instances and time-sliced shares, and the cheapest way that meets --ttft and --tpot is shown first.
+    instances and time-sliced shares, and the cheapest option that meets --ttft and --tpot is shown first.
 
     \b
     kubectl get deployment chat -o yaml | tonnage size - --ttft 500ms

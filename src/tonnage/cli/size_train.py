@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tonnage.cli import terminal
+from tonnage.cli import lines, terminal
 from tonnage.cli.size_json import SCHEMA
 from tonnage.cli.size_report import print_parts, say
 from tonnage.inference.sizing import training
@@ -63,12 +63,13 @@ def show(request: SizingRequest, asked: TrainingRecipe, found: list[Fitted]) -> 
         say("No whole GPU was named: MIG instances and shares of a GPU are for serving.")
         return
     terminal.echo()
-    terminal.echo(f"  {'GPU':<14} {'GPUs':>5} {'of each':>9} {'needs':>10}")
+    rows = [("  GPU", "GPUs", "of each", "needs", "")]
     for row in found:
-        verdict = "" if row.memory.fits else "  does not fit"
         count = str(row.gpus) if row.memory.fits else "-"
         visible, used = row.memory.visible / GIB, row.memory.used / GIB
-        terminal.echo(f"  {row.gpu:<14} {count:>5} {visible:>5.1f} GiB {used:>6.1f} GiB{verdict}")
+        verdict = "" if row.memory.fits else "does not fit"
+        rows.append((f"  {row.gpu}", count, f"{visible:.1f} GiB", f"{used:.1f} GiB", verdict))
+    lines.show_table(rows, (0, 4))
     if not found[0].memory.fits:
         say("Nothing fits: use TP (--tensor-parallel), shorter sequences (--context) or --train lora.")
     terminal.echo()

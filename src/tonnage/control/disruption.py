@@ -374,14 +374,14 @@ def _numbered(launch: Launch, number: int) -> Launch:
 _VERDICTS = {
     consolidation.EMPTY: "empty: no pod would have to move",
     consolidation.DRIFTED: "drifted: it is not what its NodePool asks for",
-    consolidation.UNDERUTILIZED: "underutilized: its pods find room elsewhere",
+    consolidation.UNDERUTILIZED: "underutilized: its pods fit on other nodes",
 }
 
 
 def _reason(command: Command) -> Reason:
     verdict = _VERDICTS[command.reason]
     if command.reason == consolidation.UNDERUTILIZED and command.launches:
-        verdict = "underutilized: what costs less takes its place"
+        verdict = "underutilized: cheaper capacity replaces it"
     evidence: tuple[tuple[str, Scalar], ...] = (
         ("method", command.method),
         ("nodes", len(command.nodes)),

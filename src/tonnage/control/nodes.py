@@ -1,4 +1,4 @@
-"""Launches nodes for pods that no node takes."""
+"""Launches nodes for unschedulable pods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROVISIONER = "provisioner"
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
-"""Pods that wait are planned for again after this long."""
+"""Pending pods are planned for again after this long."""
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
@@ -69,7 +69,7 @@ class Pools:
 
 @dataclass(slots=True)
 class Provisioner:
-    """Plans nodes for pods that no node takes, over the nodes that are there and on their way, and passes over those
+    """Plans nodes for unschedulable pods, over the nodes that are there and on their way, and passes over those
     that a GPU whose MIG layout is being changed will take.
 
     What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps

@@ -22,7 +22,7 @@ SETTLE_NS = 2 * NS_PER_S
 
 @dataclass(slots=True)
 class Partitioner:
-    """Cuts GPUs for pods that wait, of those that the scheduler with these ``settings`` places."""
+    """Cuts GPUs for pending pods, of those that the scheduler with these ``settings`` places."""
 
     settings: place.Settings = place.DEFAULTS
     _filters: SchedulerFilters | None = None

@@ -56,7 +56,7 @@ class Policy:
 
     def scheduling_loops(self, settings: place.Settings, patience: Patience | None) -> list[Loop]:
         """The loops that place pods and partition GPUs. ``patience``: as in :class:`Scheduler`; where bindings may
-        fail, pods that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
+        fail, pending pods stand in a queue (:mod:`tonnage.scheduling.queue`)."""
         queue = Queue(settings) if patience is not None else None
         return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
 

@@ -52,7 +52,7 @@ class RequestRefusal:
         """In one line."""
         wanted = "all devices" if self.all_devices else f"{self.needs} of {self.devices} devices"
         parts = "; ".join(str(one) for one in self.thrown_out)
-        text = f"claim {self.claim}, request {self.request}: needs {wanted}, {self.available} can be had"
+        text = f"claim {self.claim}, request {self.request}: needs {wanted}, {self.available} can be allocated"
         return f"{text}: {parts}" if parts else text
 
 

@@ -43,7 +43,7 @@ class RequestOption:
 
     ``devices``: numbers of those that could be taken, with everything but the claims at hand counted. ``takes``: of
     those whose capacity matters, what is taken, by name in 10⁻⁹. ``broken``: devices for which a selector has no
-    value. ``blocked``: of all devices, why one of them is not to be had, a word of :data:`HINDRANCES`."""
+    value. ``blocked``: of all devices, why one of them cannot be allocated, a word of :data:`HINDRANCES`."""
 
     claim: int
     request: str
@@ -180,7 +180,7 @@ class Reader:
         return way
 
     def _every(self, way: RequestOption, here: str) -> None:
-        """The devices of allocationMode All: all that match, whether they can be had or not."""
+        """The devices of allocationMode All: all that match, whether they can be allocated or not."""
         for pool in self.on.pools:
             if pool.unusable:
                 raise NotAllocatable(f"{here}: asks for all devices, and the pool {pool.name} {pool.unusable}")
@@ -254,10 +254,10 @@ HINDRANCES = {
     "node": "cannot be reached from the node",
     "held": "are allocated",
     "taint": "have a taint that the request does not tolerate",
-    "capacity": "have not the capacity",
-    "counters": "share counters of which too little is left",
+    "capacity": "have insufficient capacity",
+    "counters": "have insufficient shared counters",
 }
-"""Why a device that matches is not to be had, in words."""
+"""Why a device that matches cannot be allocated, in words."""
 
 
 def broken(way: RequestOption, found: NoValue, device: PoolDevice) -> str:

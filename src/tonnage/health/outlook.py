@@ -92,7 +92,7 @@ class Outlook:
         self.nodes = len(snapshot.fleet.node_by_name)
 
     def never(self, workload: WorkloadPods) -> Iterator[Blocker]:
-        """One blocker where pods of the workload have no place and will get none."""
+        """One blocker where pods of the workload are unschedulable and will stay so."""
         fleet = self.snapshot.fleet
         with fleet.what_if():
             specs = [spec for spec in workload.pods[:MOST] if not beyond(spec, self.nodes, strict=False)]
@@ -116,7 +116,7 @@ class Outlook:
                 yield self._blocker(workload, first, reason, left[first.name], edits, some=some)
 
     def _alone(self, snapshot: Snapshot, rows: Sequence[int], spec: FleetPod) -> tuple[Reason, Edits]:
-        """Why no node takes this pod of a gang, whatever becomes of the others, and the smallest change."""
+        """Why no node is feasible for this pod of a gang, whatever becomes of the others, and the smallest change."""
         fleet = snapshot.fleet
         with fleet.what_if():
             for row in rows:
@@ -170,10 +170,10 @@ class Outlook:
                 )
 
     def _edits(self, snapshot: Snapshot, row: int, spec: FleetPod) -> Edits:
-        """The smallest change after which a node takes the pod; of a gang, its minimum."""
+        """The smallest change after which the pod fits on a node; of a gang, its minimum."""
         if not self.nodes:
             return ()
-        from tonnage.scheduling.why import gang as why_gang  # for pods that wait alone
+        from tonnage.scheduling.why import gang as why_gang  # for pending pods alone
         from tonnage.scheduling.why import search
 
         cache = Cache(snapshot.fleet)
@@ -206,7 +206,7 @@ class Outlook:
         pools = f"; no NodePool can launch one: {_text(unbought)}" if unbought is not None else ""
         if self.nodes:
             said = waits.verdict
-            cause = f"no node takes {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
+            cause = f"no feasible node for {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
         else:
             said = f"no nodes available to schedule pods{pools}"
             cause = pools.removeprefix("; ").replace("can launch one", "can launch a node for these pods") or (

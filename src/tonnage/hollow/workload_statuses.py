@@ -76,7 +76,7 @@ def status_of(group: str, kind: str, progress: WorkloadProgress) -> JsonObject:
 
 _WORDS = {
     WorkloadStage.COMPLETE: ("CompletionsReached", "all work is done"),
-    WorkloadStage.FAILED: ("BackoffLimitExceeded", "it has failed more often than it may"),
+    WorkloadStage.FAILED: ("BackoffLimitExceeded", "it has failed more often than its limit allows"),
 }
 
 

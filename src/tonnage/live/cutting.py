@@ -323,7 +323,7 @@ _NO_CONFIG_MAP = (
 
 
 def _not_known(pod: Key) -> str:
-    return f"which GPUs pod {'/'.join(pod)} is on is not known: nothing has annotated it {GPUS}"
+    return f"which GPUs pod {'/'.join(pod)} is on is not known: it has no annotation {GPUS}"
 
 
 def _holds(fleet: Fleet, key: Key) -> bool:

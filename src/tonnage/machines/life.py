@@ -53,7 +53,8 @@ class NodeReady:
             return
         self.node.kubelet_ready = True
         cluster.mirror.node_changed(self.node)
-        cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", "kubelet is Ready")
+        told = f"Node {self.node.name} status is now: NodeReady"
+        cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", told)
         plugin_s = nodes.gpus_up_s(cluster, self.node)
         yield cluster.now_ns + cluster.vary("plugin", plugin_s), NodeInitialized(self.node)
 

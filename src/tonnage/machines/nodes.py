@@ -210,7 +210,7 @@ def taint_node(cluster: Site, node: SimulatedNode, why: str) -> None:
 
 
 def untaint_node(cluster: Site, node: SimulatedNode, why: str) -> None:
-    """The node takes pods again."""
+    """The node is schedulable again."""
     _set_disrupted(cluster, node, False)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")

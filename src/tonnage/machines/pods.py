@@ -247,7 +247,7 @@ def end_pod(cluster: Site, pod: SimulatedPod) -> None:
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]
     cluster.mirror.pod_gone(pod)
-    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod is gone")
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod terminated")
     count_ready(cluster, pod.workload)
     cluster.wake("pod")
     cluster.wake("node")

@@ -1,6 +1,6 @@
 """Layouts that follow the load: which GPUs to repartition now, so that pods can run that wait for what none gives.
 
-Nothing is changed for its own sake. A GPU is repartitioned only when a pod that waits can run on it afterwards, in the
+Nothing is changed for its own sake. A GPU is repartitioned only when a pending pod can run on it afterwards, in the
 place of instances that nobody uses; of all ways to let as many run the one that destroys the fewest instances is taken
 (:mod:`tonnage.partitioning.fleet_plan`). So demand that fits what there is changes nothing, however it alternates.
 """
@@ -257,7 +257,7 @@ def _reason(
     )
     first = trial.fleet.pod(min(pods, key=lambda row: _age(trial.fleet, PodUnit((row,), 0)))).key
     others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    verdict = f"no GPU gives {names} for {first}{others}"
+    verdict = f"no GPU offers {names} for {first}{others}"
     stay = Alternative(f"stay {layout_text(None if site.whole else as_instances(running))}", "none of them can run")
     return Reason(verdict, evidence, (*_others(alike, site, after), stay))
 

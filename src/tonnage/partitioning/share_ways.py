@@ -64,7 +64,7 @@ def cut(asked: Question) -> Way:
 
     def serve(holds: tuple[int, ...]) -> tuple[Got, ...] | str:
         placed = layouts.place(on, [chosen[i].piece for i in holds])
-        return "no place for it" if placed is None else tuple(chosen[i] for i in holds)
+        return "it does not fit" if placed is None else tuple(chosen[i] for i in holds)
 
     return _way(asked, "mig", APART, serve, MIG_CONFIG)
 

@@ -1,4 +1,4 @@
-"""A fleet as it would be: pods that wait are bound for a trial, and GPUs repartitioned so that more of them can be.
+"""A fleet as it would be: pending pods are bound for a trial, and GPUs repartitioned so that more of them can be.
 
 Everything happens inside a what-if of the fleet. Which nodes let a pod in, and what rules about other pods leave, is
 asked of the scheduler (:class:`tonnage.fleet.filters.Filters`).

@@ -190,7 +190,7 @@ def _unfit_pods(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) 
             for pod, terms in wanted:
                 unmet = [broken(term, node) for term in terms]
                 if None not in unmet:
-                    return f"{instance_type} in {zone} would not do for {pod}, which wants {unmet[0]}"
+                    return f"{instance_type} in {zone} does not meet the requirement of {pod}: {unmet[0]}"
     return ""
 
 

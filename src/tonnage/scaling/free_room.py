@@ -22,8 +22,9 @@ class FreeRoom:
         self._made = 0
 
     def fill(self, workload: str, gpus: int) -> bool:
-        """Bind one more replica of the workload to the first of the nodes that takes it and of which it gets devices;
-        whether there is one. ``gpus``: devices of a replica; a workload without pods shows no more than that."""
+        """Bind one more replica of the workload to the first of the nodes that is feasible and of which it gets
+        devices; whether there is one. ``gpus``: devices of a replica; a workload without pods shows no more than
+        that."""
         return any(map(self._bind, self._replicas(workload, gpus)))
 
     def _replicas(self, workload: str, gpus: int) -> Iterator[FleetPod]:

@@ -60,8 +60,8 @@ BURSTS = 1.5
 BURST_S = 60.0
 """How long more than the mean must arrive to be felt: a replica's capacity allows for shorter bursts."""
 
-NO_DATA = Reason("held: no data of what arrives or is in flight")
-TOO_SHORT = Reason("held: too little is known of what arrives")
+NO_DATA = Reason("held: no data for arrivals or requests in flight")
+TOO_SHORT = Reason("held: too few samples of the arrival rate")
 """Why a tick without a count of replicas changes nothing."""
 
 REUSE_STEP = 0.05
@@ -104,7 +104,8 @@ def decide(
 ) -> tuple[list[Scale], dict[str, Memory]]:
     """Scale decisions for all targets together, and the memory for the next tick.
 
-    ``seats``: what the scheduler would do: who of the pods that wait would be bound now, and which nodes take a pod."""
+    ``seats``: what the scheduler would do: who of the pending pods would be bound now, and which nodes are feasible for
+    a pod."""
     now = snapshot.now_ns
     remembered = dict(memory)
     targets = [at_reuse(target, readings.get(target.workload)) for target in targets]
@@ -218,9 +219,9 @@ def _decide_one(
     evidence = (
         *need.evidence,
         ("needed", need.replicas),
-        ("others_wait", extra is None),
-        ("on_kept_nodes", on_kept),
-        ("on_bought_nodes", on_bought),
+        ("others_pending", extra is None),
+        ("on_fixed_nodes", on_kept),
+        ("on_launched_nodes", on_bought),
         ("minimum", target.minimum),
         ("maximum", target.maximum),
     )
@@ -230,12 +231,12 @@ def _decide_one(
 def _why_held(target: Target, needed: int, held: int, current: int, *, settled: bool) -> str:
     """Why there are to be no more and no fewer replicas than there are."""
     if needed >= current:
-        return "held: no more is allowed" if current >= target.maximum else "held: what is there is needed"
+        return "held: at the maximum" if current >= target.maximum else "held: all replicas are needed"
     if current <= target.minimum:
-        return "held: fewer are not allowed"
+        return "held: at the minimum"
     if held >= current:
-        return "held: it was needed a short time ago"
-    return "held: a replica on the fixed fleet costs nothing" if settled else "held: not all replicas serve yet"
+        return "held: needed a short time ago"
+    return "held: a replica on the fixed fleet costs nothing" if settled else "held: not all replicas are serving yet"
 
 
 def _horizon(target: Target, reading: TrafficReading) -> int:

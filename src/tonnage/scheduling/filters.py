@@ -1,4 +1,4 @@
-"""Which nodes take a pod: the scheduler's answer, for all who ask before or beside it."""
+"""Which nodes are feasible for a pod: the scheduler's answer, for all who ask before or beside it."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def decide(
 
 
 def _releases(fleet: Fleet, row: int, cache: Cache) -> tuple[ClaimAllocation, ...]:
-    """The claims of a pod that waits which pin it to nodes that it cannot have, and that nobody else uses:
+    """The claims of a pending pod which pin it to nodes that it cannot have, and that nobody else uses:
     kube-scheduler gives them up (v1.36 dynamicresources, PostFilter)."""
     spec = fleet.pod(row).spec
     stuck = allocations(fleet.device_claims.stuck(spec.claims.keys, spec.uid)) if spec.claims.keys else ()
@@ -149,7 +149,7 @@ def defragment(
     snapshot: Snapshot, key: str, limits: DefragLimits | None = None, policy: str = DEFAULTS.policy
 ) -> DefragPlan | NoDefrag:
     """The moves that make room for a pending pod (namespace/name) or for the pending pods of a gang (its key, or the
-    name of one of them). Other pods that wait are not thought of.
+    name of one of them). Other pending pods are not thought of.
 
     Changes nothing. Raises KeyError where neither waits."""
     fleet = snapshot.fleet

@@ -291,7 +291,7 @@ class Queue:
         return True
 
     def _still(self, fleet: Fleet) -> list[Wait]:
-        """That somebody waits, where nobody was asked: others look after pods that wait."""
+        """That somebody waits, where nobody was asked: others look after pending pods."""
         for line in self._lines.values():
             if line.reason is not None:
                 return [Wait(fleet.pod(line.pods[0][3]).spec.ref, line.reason)]
@@ -307,7 +307,7 @@ def _class_of(fleet: Fleet, line: _Line) -> PodClass:
 
 
 def _refused(fleet: Fleet, decisions: Iterable[Decision]) -> dict[int, Reason]:
-    """The rows of the pods that wait, with no room coming, and why."""
+    """The rows of the pending pods, with no room coming, and why."""
 
     def row_of(pod: Ref) -> int:
         return fleet.pod_by_key[pod.namespace, pod.name]

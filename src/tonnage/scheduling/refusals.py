@@ -39,14 +39,14 @@ class Refusal:
 
 
 class Refusals:
-    """The classes of pods that no node takes."""
+    """The classes of unschedulable pods."""
 
     def __init__(self, topology: TopologyFilter) -> None:
         self._topology = topology
         self._by_class: dict[int, Refusal] = {}
 
     def add(self, pod_class: PodClass, reason: Reason, placed: int, *, lasting: bool) -> None:
-        """No node takes the class now."""
+        """No node is feasible for the class now."""
         revocable = self._topology.asks_for_others(pod_class)
         self._by_class[pod_class.id] = Refusal.of(reason, placed, revocable=revocable, lasting=lasting)
 

@@ -1,4 +1,4 @@
-"""Who of the pods that wait would be bound now: the scheduler's answer for those who decide about room."""
+"""Who of the pending pods would be bound now: the scheduler's answer for those who decide about room."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Turns:
             return reason
         shown = budgets[:_BUDGETS_SHOWN]
         names = ", ".join(shown) + (f" and {more} more" if (more := len(budgets) - len(shown)) else "")
-        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
+        text = f"{reason.verdict}; preemption: blocked by PodDisruptionBudget{'s' * (len(budgets) > 1)} {names}"
         return Reason(text, (*reason.evidence, ("budgets", ", ".join(budgets))), reason.alternatives)
 
     @property
@@ -260,7 +260,7 @@ class Turns:
 
 
 def _fit(key: Ints) -> int:
-    """How many nodes take the pod."""
+    """How many nodes are feasible for the pod."""
     return int(np.count_nonzero(key != NO_NODE))
 
 

@@ -50,7 +50,7 @@ from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
 
 PLACES = ("pods-fit-no-nodepool",)
-"""Rules of findings that say why pods have no place."""
+"""Rules of findings that say why pods are unschedulable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Beginning(Protocol):
 
 
 def prospects(made: Beginning, setting: Setting) -> Iterator[Blocker]:
-    """A blocker for each workload of which pods have no place and will get none. GPUs that the policy partitions as
+    """A blocker for each workload of which pods are unschedulable and will stay so. GPUs that the policy partitions as
     pods ask for them are no reason to say so of pods that ask for parts."""
     pools = made.pools()
     if not made.cluster.fleet.node_by_name and not pools.node_pools:
@@ -129,7 +129,7 @@ def _without_nodes(made: Beginning, setting: Setting) -> Iterator[Blocker]:
         if pods.ref not in wanted or pods.is_daemon:
             continue
         if broken is not None:
-            message = f"no node takes these pods, and no NodePool can launch one: {broken.message}"
+            message = f"no feasible node for these pods, and no NodePool can launch one: {broken.message}"
             yield msgspec.structs.replace(
                 broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=NO_NODE, said=NO_NODES
             )

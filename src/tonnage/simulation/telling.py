@@ -70,13 +70,13 @@ def _crashed(pod: SimulatedPod) -> str:
 
 
 def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: SimulatedPod, events: tuple[str, ...]) -> Told | None:
-    """Of a pod that waits what its place does not tell: who was preferred, and why no node is launched."""
+    """Of a pending pod what its place does not tell: who was preferred, and why no node is launched."""
     reasons = Reasons(cluster, recorder)
     preempted, said = reasons.preempted(pod), reasons.told(pod)
     if preempted:
-        return Told(pod.key, WAITS, f"was {preempted} and waits" + (f": {said}" if said else ""), events)
+        return Told(pod.key, WAITS, f"was {preempted} and is pending" + (f": {said}" if said else ""), events)
     if reasons.stock(pod):
-        return Told(pod.key, WAITS, f"waits: {said}", events, STOCK_HELP, rule=NO_STOCK)
+        return Told(pod.key, WAITS, f"is pending: {said}", events, STOCK_HELP, rule=NO_STOCK)
     return None
 
 
@@ -105,7 +105,7 @@ def _of_training(cluster: SimulatedCluster, about: str, training: Training) -> T
     again_ns = min((at for at in training.not_before_ns.values() if at > cluster.now_ns), default=None)
     if again_ns is not None:
         times = f"{training.restarts} restart{'s' if training.restarts != 1 else ''}"
-        line = f"is in back-off ({times}): {training.said}; its pods are made again at {clock(again_ns)}"
+        line = f"is in back-off ({times}): {training.said}; its pods are recreated at {clock(again_ns)}"
         return Told(about, WAITS, line, events)
     return Told(about, WAITS, "has no pods yet", events)
 
@@ -115,7 +115,7 @@ def _coming(cluster: SimulatedCluster, pod: SimulatedPod) -> Told | None:
         if any((ref.namespace, ref.name) == (pod.namespace, pod.name) for ref in claim.launch.pods):
             node = f"{claim.launch.claim.name} ({claim.launch.instance_type})"
             since, until = clock(claim.created_ns), clock(_expected_ns(cluster, claim))
-            line = f"waits for node {node}: asked for at {since}, expected at {until}"
+            line = f"waits for node {node}: requested at {since}, expected at {until}"
             return Told(pod.key, COMES, line, tuple(_events(cluster, f"Pod {pod.key}")))
     return None
 
@@ -140,7 +140,7 @@ def _starting(cluster: SimulatedCluster, pod: SimulatedPod) -> str:
     loaded = node.weights_ready_ns.get(server.model, 0)
     if loaded > cluster.now_ns:
         return f"loading the weights of {server.model} ({server.weight_bytes / GIB:.1f} GiB) until {clock(loaded)}"
-    return f"the engine starts since {clock(pod.started_ns)}: compilation and CUDA graphs"
+    return f"the engine has been starting since {clock(pod.started_ns)}: compilation and CUDA graphs"
 
 
 def _events(cluster: SimulatedCluster, about: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ INDEX_FAILED = "index-failed/"
 class Restart:
     """What becomes of a workload after a failure. Names are those of replicas, in their order.
 
-    ``recreated``: pods that end, if they have not, and are made again; they keep no node. Pods that had succeeded may
+    ``recreated``: pods that end, if they have not, and are recreated; they keep no node. Pods that had succeeded may
     be among them. ``restarted``: pods whose containers start again where they are. ``stopped``: pods that end for good.
     ``failed``: the workload is over; pods that it does not stop go on until they end by themselves. ``delay_ns``: how
     long the controller or the kubelet waits first. ``rule``: the row of the table that decided; ``reason``: why the
@@ -180,13 +180,13 @@ class _State:
             self.rule = rule.rule
 
     def _recreate(self, one: WorkloadPod) -> None:
-        """A pod that is made again starts with its restarts at 0."""
+        """A pod that is recreated starts with its restarts at 0."""
         self.recreated.add(one.name)
         for counter in ("container-restarts", "wait"):
             self.counters.pop(f"{counter}/{one.name}", None)
 
     def _forget_jobs(self, scope: str, failed: WorkloadPod) -> None:
-        """Jobs that are made again have failed nothing yet; what counts for the whole workload stays."""
+        """Jobs that are recreated have failed nothing yet; what counts for the whole workload stays."""
         mine = {one.name for one in _meant(scope, self.replicas, failed)}
         jobs = {one.labels.get(JOB_NAME, "") for one in self.replicas if one.name in mine}
         for key in list(self.counters):

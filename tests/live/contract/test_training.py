@@ -81,6 +81,15 @@ def test_gangs_of_many_kinds_end_when_they_do_in_the_simulated_world(tmp_path: P
             assert (conditions[-1]["type"], conditions[-1]["status"]) == ("Succeeded", "True")
 
 
+def test_pods_of_job_sets_that_are_no_gangs_are_bound_as_soon_as_in_the_simulated_world(tmp_path: Path) -> None:
+    simulated = played(training.sets_of_one_pod(tmp_path), END_NS, None)
+    with opened("embedded") as transport:
+        on_api = played(training.sets_of_one_pod(tmp_path), END_NS, transport)
+        check_same(simulated, on_api, more_than=2)
+        assert training.ends(on_api) == training.ends(simulated)
+    assert all(one.over and not one.failed for one in on_api.cluster.training.values())
+
+
 @pytest.mark.parametrize("seed", [1, *deep([2])])
 def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp_path: Path) -> None:
     made = training.crowded_jobs(tmp_path)

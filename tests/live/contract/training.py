@@ -76,6 +76,27 @@ def whole_gangs(folder: Path) -> run.SetUp:
     return set_up(folder, manifests, training=training, faults=faults)
 
 
+def sets_of_one_pod(folder: Path) -> run.SetUp:
+    """JobSets that are no gangs: of one pod, and of Jobs of one pod that begin one after another."""
+    template = {"spec": {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": pod()}}
+    parts = [{"name": name, "template": template} for name in ("a", "b")]
+    manifests = [
+        obj("jobset.x-k8s.io/v1alpha2", "JobSet", "one", replicatedJobs=parts[:1]),
+        obj(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            "turns",
+            replicatedJobs=parts,
+            startupPolicy={"startupPolicyOrder": "InOrder"},
+        ),
+    ]
+    training = [
+        {"workload": f"research/jobset/{name}", "arrival": f"{minutes}m", "work": {"duration": "10m"}}
+        for minutes, name in ((3, "one"), (7, "turns"))
+    ]
+    return set_up(folder, manifests, training=training)
+
+
 def obj(version: str, kind: str, name: str, **spec: Any) -> Json:
     """An object of the namespace that all of these have."""
     meta = {"name": name, "namespace": "research"}

@@ -200,7 +200,7 @@ class Tiers:
             self._now = max(self._now, now_ns * PS_PER_NS)
 
     def _found(self, path: Path, start: int, stop: int, now: int) -> list[tuple[Tier, int]]:
-        """The blocks from ``start`` on that can be had without a gap at ``now`` ps, as (tier, how many) in order."""
+        """The blocks from ``start`` on that can be loaded without a gap at ``now`` ps, as (tier, how many) in order."""
         parts: list[tuple[Tier, int]] = []
         position = 0
         for low, high in path:

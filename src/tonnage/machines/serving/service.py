@@ -61,7 +61,7 @@ class SimulatedService:
     """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway.
 
     ``zone_aware``: pods of the client's zone are preferred, where the arrivals say what that is. ``migration``: a
-    gateway keeps every request until it is answered. One whose pod goes away continues on another, which computes its
+    gateway keeps every request until it is answered. One whose pod terminates continues on another, which computes its
     prompt and the tokens that there are already; one that no pod can take waits for the next that is ready.
     """
 

@@ -199,7 +199,7 @@ class WorkloadPart:
         return lost
 
     def reopen(self) -> None:
-        """Its pods are made again although it was done: it goes on from its last checkpoint."""
+        """Its pods are recreated although it was done: it goes on from its last checkpoint."""
         self.spent.useful -= self.tail
         self.spent.lost += self.tail
         self.tail, self.state, self.ended_ns = Fraction(0), PartState.WAITING, None

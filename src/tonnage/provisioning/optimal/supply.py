@@ -206,7 +206,7 @@ def take(node: StandingNode, stage: Stage) -> bool:
 
 
 def _stage_on(node: ExistingNode, of: PackingClass) -> Stage | None:
-    """What a pod of the class insists on, if the node takes one."""
+    """What a pod of the class requires, if one fits on the node."""
     if any(amount > node.free.get(name, 0) for name, amount in of.amounts.items()):
         return None
     return next((stage for stage in of.stages if take(StandingNode(node), stage)), None)

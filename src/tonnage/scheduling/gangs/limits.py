@@ -192,7 +192,7 @@ def refusal(tree: GangTree, levels: Levels, lack: Lack | None, unknown: bool) ->
         have = f"{lack.holds} have" if lack.holds != 1 else "1 has"
         text = f"gang {key} needs {lack.needs} domains of {where}, one for each of its jobs alone; {have} room for one"
     elif lack.level is None:
-        text = f"{named} needs room for {lack.needs}{more} pods, the cluster has it for {lack.holds}"
+        text = f"{named} needs room for {lack.needs}{more} pods; the cluster has room for {lack.holds}"
     elif lack.begun:
         text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it runs; it holds {lack.holds}"
     elif lack.within:

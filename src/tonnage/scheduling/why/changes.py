@@ -30,7 +30,7 @@ Cost: TypeAlias = tuple[int, int, int]
 
 
 class Uncordon(msgspec.Struct, frozen=True, tag="uncordon"):
-    """The node takes pods again: it is ready and not cordoned."""
+    """The node is schedulable again: it is ready and not cordoned."""
 
     rank: ClassVar[int] = 0
     amount: ClassVar[int] = 0

@@ -75,9 +75,9 @@ class MorePlaces(msgspec.Struct, frozen=True, tag="more-places"):
 
     def text(self) -> str:
         where = f"in {self.level} {self.domain}" if self.level else "in the cluster"
-        places = "1 more place" if self.count == 1 else f"{self.count} more places"
+        room = f"room for {self.count} more pod{'' if self.count == 1 else 's'}"
         hosts = ", each on a host of its own," if self.apart and self.count > 1 else ""
-        return f"{places} {where}{hosts} on hosts like {self.like}"
+        return f"{room} {where}{hosts} on hosts like {self.like}"
 
 
 GangEdit: TypeAlias = RelaxLevel | LowerMinimum | MorePlaces

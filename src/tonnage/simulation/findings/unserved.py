@@ -215,7 +215,7 @@ def _of_training(cluster: SimulatedCluster, training: Training, known: Known, re
     for one in _groups(pods, ref, wanted, blockers, known, reasons):
         yield msgspec.structs.replace(
             one, since_s=min(one.since_s, _s(training.arrival_ns))
-        )  # pods are made again, and none ever ran
+        )  # pods are recreated, and none ever ran
 
 
 def _ended(training: Training, ref: Ref, blockers: Sequence[Blocker], known: Known) -> NotRunning:

@@ -69,7 +69,7 @@ class Reasons:
         return f"{SOLD_OUT}: EC2 refused {len(refused)} launches from {clock(first)} to {clock(last)}"
 
     def never_ready(self, pods: list[SimulatedPod]) -> Failing | None:
-        """Why none of these has been Ready until now though one is on its way: there was no node for them to be had."""
+        """Why none of these has been Ready until now though one is on its way: no node could be launched for them."""
         for pod in pods:
             record, stock = self._sold_out.get(_target(pod)), self.stock(pod)
             if record is not None and stock:
