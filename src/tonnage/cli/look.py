@@ -19,9 +19,9 @@ from tonnage.cli.terminal import visible
 from tonnage.errors import Where
 
 INDENT = 8
-"""FoldingTable before a finding's text: the longest severity and a space."""
+"""Columns before a finding's text: the longest severity and a space."""
 _GAP = 2
-"""FoldingTable between those of a table."""
+"""Columns between those of a table."""
 
 
 class Console(rich.console.Console):
@@ -37,7 +37,7 @@ class Console(rich.console.Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-class FoldingTable(Table):
+class FoldedTable(Table):
     """A table that breaks no word: cells are wrapped between words, and where the columns do not fit beside each other
     they fold into blocks below each other, each with the first column."""
 
@@ -97,8 +97,8 @@ class Look:
 
     def table(self) -> Table:
         if self.plain:
-            return FoldingTable(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
-        return FoldingTable(
+            return FoldedTable(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
+        return FoldedTable(
             box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False
         )
 
