@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tonnage.dra.selecting import ABSENT, MATCHES, NoValue
 from tonnage.dra.ways import HINDRANCES, ClaimWays, Reader, RequestOption, title
+from tonnage.objects.dra import EXTENDED_CLAIM
 
 _EXAMPLES = 3
 
@@ -88,4 +89,6 @@ def _of(reader: Reader, of: ClaimWays, way: RequestOption) -> RequestRefusal:
     )
     total = len(reader.on.devices)
     left = total - sum(counts.values())
-    return RequestRefusal(title(of.claim), way.name, way.count, total, left, thrown, way.all_devices)
+    is_extended = of.claim.metadata.annotations.get(EXTENDED_CLAIM) == "true"
+    name = f"{way.name} (class {way.device_class.name})" if is_extended else way.name
+    return RequestRefusal(title(of.claim), name, way.count, total, left, thrown, way.all_devices)

@@ -20,6 +20,7 @@ from tonnage.dra.selecting import MATCHES, NoValue, Selectors
 from tonnage.objects.dra import (
     ALL,
     EXACT_COUNT,
+    EXTENDED_CLAIM,
     MOST_RESULTS,
     DeviceClass,
     DeviceRequest,
@@ -80,7 +81,10 @@ class ClaimWays:
 
 
 def title(claim: ResourceClaim) -> str:
-    """A claim as messages name it."""
+    """A claim as messages name it; one for extended resources by its pod."""
+    if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
+        owners = [one.name for one in claim.metadata.owner_references]
+        return f"for extended resources of {claim.namespace}/{', '.join(owners)}"
     return f"{claim.namespace}/{claim.name}" if claim.namespace else claim.name
 
 
