@@ -51,19 +51,19 @@ def replicas_for(
     memory: Mapping[str, Any],
     policy: str = "slo",
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Replicas that each observed pool is to have from now on, and the memory for the next call; {} is that of the first.
+    """Replicas that each observed pool is to have from now on, and the memory for the next call, {} at first.
 
     ``observed``: by ``Target.workload``. A pool without a target, or without data, stays as it is. To be called every
     15 s or so. ``memory[name].reason`` says why. Raises InputError for a policy that is not there.
     """
     decide = POLICIES.get(policy)
     if decide is None:
-        raise InputError.at(f"no policy named {policy!r} sets replicas", hint=f"use one of: {', '.join(sorted(POLICIES))}")
+        raise InputError.at(
+            f"no policy named {policy!r} sets replicas", hint=f"use one of: {', '.join(sorted(POLICIES))}"
+        )
     fleet = Fleet()
     views = {name: _view(fleet, name, one, now_ns) for name, one in sorted(observed.items())}
-    readings = {
-        name: TrafficReading(one.received, one.in_flight, one.cold_starts_ns) for name, one in observed.items()
-    }
+    readings = {name: TrafficReading(one.received, one.in_flight, one.cold_starts_ns) for name, one in observed.items()}
     decisions, remembered = decide(Snapshot(now_ns, fleet, views), targets, readings, memory, Seats())
     wanted = {name: one.replicas for name, one in sorted(observed.items())}
     wanted.update({one.target.name: one.replicas for one in decisions})

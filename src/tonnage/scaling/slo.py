@@ -75,8 +75,8 @@ REUSE_STEP = 0.05
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas without
-    which it is not to be left). ``reason`` explains the last tick, whatever came of it. ``falls``: when the counter fell
-    lately; ``rate``: requests/s when they were last known; ``asked``: (time in ns, replicas needed), where help is
+    which it is not to be left). ``reason`` explains the last tick, whatever came of it. ``falls``: when the counter
+    fell lately; ``rate``: requests/s when they were last known; ``asked``: (time in ns, replicas needed), where help is
     far."""
 
     counts: Counts = ()
