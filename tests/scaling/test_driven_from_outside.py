@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from slo_builders import TICK_S, A, B, Cluster, Loop, target
 
-from tonnage.control.outside import Observed, ReplayScaling, replicas_for
+from tonnage.control.outside import PoolObservation, ReplayScaling, replicas_for
 from tonnage.errors import InputError
 from tonnage.scaling.target import Target
 from tonnage.units import NS_PER_S
@@ -25,7 +25,7 @@ def test_outside_and_inside_a_policy_decides_the_same() -> None:
     for number, rate in enumerate(rates, 1):
         received += rate * TICK_S
         decision = inside.tick(rate, 20.0).get(A)
-        seen = {A: Observed(4, 4, received, 20.0)}
+        seen = {A: PoolObservation(4, 4, received, 20.0)}
         wanted, memory = replicas_for(number * TICK_S * NS_PER_S, seen, [target()], memory)
         assert wanted == {A: decision.replicas if decision else 4}
         assert memory[A].reason.verdict == inside.memory[A].reason.verdict
@@ -38,9 +38,9 @@ def test_every_pool_is_answered_and_without_a_target_or_data_it_stays_as_it_is()
     wanted: dict[str, int] = {}
     for tick in range(1, 13):
         seen = {
-            A: Observed(3, 2, None, 4.0),
-            B: Observed(2, 2, tick * 90.0, 10.0),
-            "unplanned": Observed(7, 0, 1.0, 1.0),
+            A: PoolObservation(3, 2, None, 4.0),
+            B: PoolObservation(2, 2, tick * 90.0, 10.0),
+            "unplanned": PoolObservation(7, 0, 1.0, 1.0),
         }
         wanted, memory = replicas_for(tick * TICK_S * NS_PER_S, seen, [target(A), target(B)], memory)
     assert wanted == {A: 3, B: 7, "unplanned": 7}
@@ -52,7 +52,7 @@ def test_replicas_that_do_not_serve_yet_are_ordered() -> None:
     wanted: dict[str, int] = {}
     for tick in range(1, 13):
         wanted, memory = replicas_for(
-            tick * TICK_S * NS_PER_S, {A: Observed(6, 2, tick * 60.0, 15.0)}, [target()], memory
+            tick * TICK_S * NS_PER_S, {A: PoolObservation(6, 2, tick * 60.0, 15.0)}, [target()], memory
         )
     assert wanted == {A: 6}
 
@@ -60,12 +60,12 @@ def test_replicas_that_do_not_serve_yet_are_ordered() -> None:
 @pytest.mark.parametrize(("replicas", "ready"), [(1, 2), (1, -1), (-1, 0)])
 def test_counts_that_cannot_be_are_refused(replicas: int, ready: int) -> None:
     with pytest.raises(ValueError, match="expected 0 <= ready <= replicas"):
-        Observed(replicas, ready, 0.0, 0.0)
+        PoolObservation(replicas, ready, 0.0, 0.0)
 
 
 def test_a_policy_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(InputError, match="no policy named 'clairvoyant'") as caught:
-        replicas_for(0, {A: Observed(1, 1, 0.0, 0.0)}, [target()], {}, "clairvoyant")
+        replicas_for(0, {A: PoolObservation(1, 1, 0.0, 0.0)}, [target()], {}, "clairvoyant")
     assert "slo" in str(caught.value)
 
 

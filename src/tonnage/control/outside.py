@@ -20,12 +20,12 @@ from tonnage.fleet.state import Fleet, PodSpec
 from tonnage.objects import core
 from tonnage.scaling.policies import POLICIES
 from tonnage.scaling.target import Target, TrafficReading
-from tonnage.scheduling.seats import Seats
+from tonnage.scheduling.seats import SchedulerSeats
 from tonnage.units import NS_PER_MS, NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class PoolObservation:
     """One pool now. ``replicas``: those that were asked for; ``ready``: those of them that serve.
 
     ``received``: requests since the beginning, also those that were served; ``in_flight``: those that wait or are
@@ -46,7 +46,7 @@ class Observed:
 
 def replicas_for(
     now_ns: int,
-    observed: Mapping[str, Observed],
+    observed: Mapping[str, PoolObservation],
     targets: Sequence[Target],
     memory: Mapping[str, Any],
     policy: str = "slo",
@@ -64,13 +64,13 @@ def replicas_for(
     fleet = Fleet()
     views = {name: _view(fleet, name, one, now_ns) for name, one in sorted(observed.items())}
     readings = {name: TrafficReading(one.received, one.in_flight, one.cold_starts_ns) for name, one in observed.items()}
-    decisions, remembered = decide(Snapshot(now_ns, fleet, views), targets, readings, memory, Seats())
+    decisions, remembered = decide(Snapshot(now_ns, fleet, views), targets, readings, memory, SchedulerSeats())
     wanted = {name: one.replicas for name, one in sorted(observed.items())}
     wanted.update({one.target.name: one.replicas for one in decisions})
     return wanted, remembered
 
 
-def _view(fleet: Fleet, name: str, one: Observed, now_ns: int) -> WorkloadView:
+def _view(fleet: Fleet, name: str, one: PoolObservation, now_ns: int) -> WorkloadView:
     """The pool as a workload of pods on no node of ours: the first of them serve."""
     pods = []
     for number in range(one.replicas):
@@ -117,7 +117,7 @@ class ReplayScaling:
         self._completed += snapshot["traffic"]["shape_count"]
         self._follow(now_ns, snapshot["starting_decode_ids"], snapshot["active_decode_ids"])
         ready = snapshot["active_decode_count"]
-        observed = Observed(
+        observed = PoolObservation(
             ready + snapshot["starting_decode_count"],
             ready,
             float(self._received),

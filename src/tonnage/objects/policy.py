@@ -40,7 +40,7 @@ def scaled(value: int | str, total: int, *, up: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DisruptionAllowance:
     """What a PodDisruptionBudget allows now. Of ``expected`` pods, ``desired`` must stay healthy."""
 
     healthy: int

@@ -21,7 +21,7 @@ from tonnage.objects import duration
 from tonnage.objects.api.errors import SUBDOMAIN
 from tonnage.objects.decode import show
 from tonnage.partitioning import mps
-from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
+from tonnage.partitioning.documents import ConfigDocument, check_version, typed, unknown_fields, yaml_text
 
 WHO = "the device plugin"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -89,18 +89,18 @@ class Sharing(Struct, rename="camel", frozen=True):
         return f"{resource}.shared" if renamed else resource
 
 
-class Pattern(Struct, frozen=True):
+class ResourcePattern(Struct, frozen=True):
     """An entry of ``resources``: read, then replaced by the device plugin's own."""
 
     pattern: str
     name: str
 
 
-class Resources(Struct, frozen=True):
+class PluginResources(Struct, frozen=True):
     """``resources``: which devices are offered under which name."""
 
-    gpus: list[Pattern] = []
-    mig: list[Pattern] = []
+    gpus: list[ResourcePattern] = []
+    mig: list[ResourcePattern] = []
 
 
 class Imex(Struct, rename={"channel_ids": "channelIDs"}, frozen=True):
@@ -113,7 +113,7 @@ class Imex(Struct, rename={"channel_ids": "channelIDs"}, frozen=True):
 class _File(Struct, frozen=True):
     version: str = "v1"
     flags: dict[str, Any] = {}
-    resources: Resources = Resources()
+    resources: PluginResources = PluginResources()
     sharing: Sharing = Sharing()
     imex: Imex = Imex()
 
@@ -124,13 +124,13 @@ class Config:
     stands in the file and has no effect."""
 
     flags: Mapping[str, Any] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
+    resources: PluginResources = field(default_factory=PluginResources)
     sharing: Sharing = field(default_factory=Sharing)
     imex: Imex = field(default_factory=Imex)
     ignored: tuple[Problem, ...] = ()
 
 
-class Flag(NamedTuple):
+class PluginFlag(NamedTuple):
     """One setting: its field in the file, option, variable, type (string, bool, list, duration) and what it may be."""
 
     field: str
@@ -169,17 +169,19 @@ class FlagValue(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def flags() -> tuple[Flag, ...]:
+def flags() -> tuple[PluginFlag, ...]:
     """Every flag of the device plugin and of GPU feature discovery."""
     found = []
     for row in tables.rows("device_plugin_flags.csv"):
-        made = Flag(row["field"], row["option"], row["environment"], row["type"], tuple(row["values"].split()), "")
+        made = PluginFlag(
+            row["field"], row["option"], row["environment"], row["type"], tuple(row["values"].split()), ""
+        )
         default = made.read(row["default"]) if made.type in ("bool", "list") else row["default"]
         found.append(made._replace(default=default))
     return tuple(found)
 
 
-def parse(document: Document) -> Config:
+def parse(document: ConfigDocument) -> Config:
     """The configuration in a document. Raises InputError with everything that the device plugin would refuse."""
     value = document.value
     if not isinstance(value, dict):
@@ -223,7 +225,7 @@ def _places(value: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _set_flags(
-    document: Document, written: Mapping[str, Any], problems: list[Problem], ignored: list[Problem]
+    document: ConfigDocument, written: Mapping[str, Any], problems: list[Problem], ignored: list[Problem]
 ) -> Iterator[tuple[str, Any]]:
     known = {flag.field: flag for flag in flags()}
     flat: dict[str, Any] = {}

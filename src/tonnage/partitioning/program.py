@@ -47,7 +47,7 @@ class Class:
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class LayoutSolution:
     """``cards``: by group, cards by pattern (the others stay). ``served``: by class, how many by what it takes.
 
     ``worth``: the objective reached; ``bound``: no plan reaches more."""
@@ -73,7 +73,7 @@ class _Columns:
     """Group of each pattern's column."""
 
 
-def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> Solution:
+def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> LayoutSolution:
     """Cards and demands so that the value served less the patterns' prices is as large as can be.
 
     Exact for programs of up to :data:`EXACT_COLUMNS` patterns that the search finishes within :data:`NODES` nodes."""
@@ -94,7 +94,7 @@ def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> Solution:
     for one in classes:
         served.append(numbers[at : at + len(one.takes)])
         at += len(one.takes)
-    return Solution(cards, served, float(columns.gains @ np.rint(found)), bound)
+    return LayoutSolution(cards, served, float(columns.gains @ np.rint(found)), bound)
 
 
 def _columns(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> _Columns:

@@ -20,7 +20,7 @@ FIELDS = ("timezone", "start", "end", "desiredReplicas")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CronWindow:
     """``start`` and ``end`` are five cron fields, in the local time of ``timezone`` (an IANA name)."""
 
     start: str

@@ -31,7 +31,7 @@ class UnknownLevel(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LevelKeys:
     """The label keys of levels, outermost first, the hostname last. ``wanted``: those that rules refer to. ``loose``:
     those of which only region and zone are known to be outside; the domains of the others are known by all levels
     before them."""
@@ -83,7 +83,7 @@ class Levels:
         return "/".join(value for value in self.paths[level][domain] if value is not None)
 
 
-def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, ...]]) -> Order:
+def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, ...]]) -> LevelKeys:
     """The levels that these rules of one gang refer to.
 
     Those of the Topology object if one is named. Else the well-known labels; labels that the rules name besides stand
@@ -101,11 +101,11 @@ def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, 
         missing = [key for key in wanted if key not in keys and key != HOSTNAME]
         if missing:
             raise UnknownLevel(f"topology {named[0]} has no level {missing[0]}")
-        return Order((*keys, HOSTNAME), frozenset(wanted))
+        return LevelKeys((*keys, HOSTNAME), frozenset(wanted))
     others = tuple(dict.fromkeys(key for key in wanted if key not in _LEVEL_OF))
     outer = tuple(key for key, level in _LEVEL_OF.items() if level < INSIDE_ZONE)
     inner = tuple(key for key, level in _LEVEL_OF.items() if level >= INSIDE_ZONE)
-    return Order((*outer, *others, *inner), frozenset(wanted), _NOT_NETWORK | set(others))
+    return LevelKeys((*outer, *others, *inner), frozenset(wanted), _NOT_NETWORK | set(others))
 
 
 class LevelTables:
@@ -113,9 +113,9 @@ class LevelTables:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._tables: Latest[dict[Order, Levels]] = Latest(dict)
+        self._tables: Latest[dict[LevelKeys, Levels]] = Latest(dict)
 
-    def get(self, order: Order) -> Levels:
+    def get(self, order: LevelKeys) -> Levels:
         """The levels in this order. Those of which no node has the label are left out, unless a rule refers to them:
         then they have no domain."""
         tables = self._tables.at(self._fleet.topology_revision)
@@ -142,7 +142,7 @@ class _Hosts(Sequence[Path]):
         return (self._names[number],) if isinstance(number, int) else _Hosts(self._names[number])
 
 
-def _levels(fleet: Fleet, order: Order) -> Levels:
+def _levels(fleet: Fleet, order: LevelKeys) -> Levels:
     """Worked out once for label sets that these keys cannot tell apart; the hostname, which none has, once a node."""
     rows = np.array(fleet.node_rows(), np.int64)
     used, sets = np.unique(fleet.label_set[rows], return_inverse=True)

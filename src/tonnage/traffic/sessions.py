@@ -49,7 +49,7 @@ class Prefixes:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class SessionTurns:
     """One element a request, in order of arrival: prompt tokens, the session's number, and the content of prompt and
     output as a path of KV blocks."""
 
@@ -75,7 +75,7 @@ def converse(
     output: Sequence[int],
     block_size: int,
     rng: random.Random,
-) -> Turns:
+) -> SessionTurns:
     """Make sessions of requests that bring ``prompt`` tokens and are answered with ``output`` tokens.
 
     A request that brings more than ``longest`` allows is a session of its own and as long as it must be. Decisions are
@@ -85,7 +85,7 @@ def converse(
     shares = list(accumulate(weights))
     waiting: list[tuple[int, int, _Session]] = []
     sessions: list[_Session] = []
-    turns = Turns([], [], [])
+    turns = SessionTurns([], [], [])
     ends: list[int] = []  # tokens of prompt and output, less the one that is never cached
     for at, brings, answer in zip(arrival_ns, prompt, output, strict=True):
         session = _next(waiting, at, prefixes, brings + answer)
@@ -115,7 +115,7 @@ def _next(waiting: list[tuple[int, int, _Session]], at: int, prefixes: Prefixes,
     return None
 
 
-def _name(prefixes: Prefixes, sessions: list[_Session], turns: Turns, ends: list[int], block_size: int) -> None:
+def _name(prefixes: Prefixes, sessions: list[_Session], turns: SessionTurns, ends: list[int], block_size: int) -> None:
     """Number the blocks. A block that the system prompt fills only in part is the session's own."""
     shared = prefixes.system_tokens // block_size
     first = prefixes.system_prompts * (shared + 1)  # a number stays free, so that ranges never touch

@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrainingWork:
     """One of ``gpu_hours`` and ``duration_ns`` (with all pods) is above 0. ``step_ns``: of each of its steps;
     ``allreduce_bytes``: what a step sums over all GPUs."""
 
@@ -67,13 +67,13 @@ class Work:
     allreduce_bytes: int = 0
 
 
-def work_of(entry: WorkEntry) -> Work:
+def work_of(entry: WorkEntry) -> TrainingWork:
     """The entry in numbers. Raises ValueError for what cannot be read."""
     if entry.steps is None:
-        return Work(entry.gpu_hours or 0.0, duration_ns(entry.duration) if entry.duration else 0)
+        return TrainingWork(entry.gpu_hours or 0.0, duration_ns(entry.duration) if entry.duration else 0)
     step = duration_ns(entry.step)
     moved = quantity.bytes_(entry.allreduce) if entry.allreduce else 0
-    return Work(duration_ns=entry.steps * step, step_ns=step, allreduce_bytes=moved)
+    return TrainingWork(duration_ns=entry.steps * step, step_ns=step, allreduce_bytes=moved)
 
 
 def checkpoint_of(entry: CheckpointEntry) -> Checkpoint:

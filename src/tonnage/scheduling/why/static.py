@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.fleet.rows import NodeRow, PodSpec
+from tonnage.fleet.rows import FleetPod, NodeRow
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.view import ShapeView, cordoned_for
@@ -36,7 +36,7 @@ class Kin:
     cordoned: bool
 
 
-def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
+def kin(fleet: Fleet, pod: FleetPod, view: ShapeView, rows: Rows) -> list[Kin]:
     """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
     spec = pod.spec
     cordoned = cordoned_for(fleet, spec.tolerations)[rows]
