@@ -7,8 +7,9 @@ pkg/registry/core/pod/storage/eviction.go and apimachinery pkg/util/intstr.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, floor
+
+from msgspec import Struct
 
 from tonnage.objects.base import Field, KubeObject
 from tonnage.objects.core import LabelSelector
@@ -39,8 +40,7 @@ def scaled(value: int | str, total: int, *, up: bool) -> int:
     return ceil(share) if up else floor(share)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """What a PodDisruptionBudget allows now. Of ``expected`` pods, ``desired`` must stay healthy."""
 
     healthy: int

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from tonnage.decisions import Alternative, Instances, Reason, Ref, Relayout, Scalar, layout_text
 from tonnage.fleet.filters import Filters
@@ -32,8 +33,7 @@ Alike = dict[str, dict[tuple[Layout, Layout], list[str]]]
 """Names of GPUs by model, and by what runs on them and is in use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """Pods that are bound together, by row: one, or the pending ones of a ``gang`` that is not complete."""
 
     pods: tuple[int, ...]

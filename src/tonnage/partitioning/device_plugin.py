@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
@@ -33,7 +34,7 @@ _DEVICE = re.compile(rf"\d+(:\d+)?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/\d+/\d+")
 _BOOLS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-class Replicated(Struct, frozen=True):
+class Replicated(msgspec.Struct, frozen=True):
     """A resource that is shared. ``rename`` and ``devices`` are read and ignored by the device plugin."""
 
     name: str
@@ -47,7 +48,7 @@ class Replicated(Struct, frozen=True):
         return self.name if self.name.startswith(NVIDIA) else NVIDIA + self.name
 
 
-class Replicas(Struct, rename="camel", frozen=True):
+class Replicas(msgspec.Struct, rename="camel", frozen=True):
     """``sharing.timeSlicing`` or ``sharing.mps``."""
 
     resources: list[Replicated] = []
@@ -55,7 +56,7 @@ class Replicas(Struct, rename="camel", frozen=True):
     fail_requests_greater_than_one: bool | None = None
 
 
-class Sharing(Struct, rename="camel", frozen=True):
+class Sharing(msgspec.Struct, rename="camel", frozen=True):
     """How devices are shared: one of the two, or not at all."""
 
     time_slicing: Replicas | None = None
@@ -89,28 +90,28 @@ class Sharing(Struct, rename="camel", frozen=True):
         return f"{resource}.shared" if renamed else resource
 
 
-class Pattern(Struct, frozen=True):
+class Pattern(msgspec.Struct, frozen=True):
     """An entry of ``resources``: read, then replaced by the device plugin's own."""
 
     pattern: str
     name: str
 
 
-class Resources(Struct, frozen=True):
+class Resources(msgspec.Struct, frozen=True):
     """``resources``: which devices are offered under which name."""
 
     gpus: list[Pattern] = []
     mig: list[Pattern] = []
 
 
-class Imex(Struct, rename={"channel_ids": "channelIDs"}, frozen=True):
+class Imex(msgspec.Struct, rename={"channel_ids": "channelIDs"}, frozen=True):
     """IMEX channels for containers."""
 
     channel_ids: list[int] = []
     required: bool = False
 
 
-class _File(Struct, frozen=True):
+class _File(msgspec.Struct, frozen=True):
     version: str = "v1"
     flags: dict[str, Any] = {}
     resources: Resources = Resources()
@@ -118,15 +119,14 @@ class _File(Struct, frozen=True):
     imex: Imex = Imex()
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """A configuration. ``flags``: those that the file sets, by field (``plugin.deviceListStrategy``). ``ignored``: what
     stands in the file and has no effect."""
 
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
-    sharing: Sharing = field(default_factory=Sharing)
-    imex: Imex = field(default_factory=Imex)
+    flags: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    resources: Resources = msgspec.field(default_factory=Resources)
+    sharing: Sharing = msgspec.field(default_factory=Sharing)
+    imex: Imex = msgspec.field(default_factory=Imex)
     ignored: tuple[Problem, ...] = ()
 
 

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tonnage.errors import InputError, Problem
 from tonnage.facts import mig, mig_devices, names
 from tonnage.fleet.compute import divided
@@ -18,8 +20,7 @@ from tonnage.partitioning.mig_parted import DeviceId, Entry, Spec
 from tonnage.partitioning.refusals import why_not
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     """What one entry makes on each card of a GPU model. ``layout``: None where MIG is off; empty: on, no instance.
 
     ``gpu`` is empty where an entry without a filter and instances is for every GPU. ``cards``: the boards by name."""
@@ -30,8 +31,7 @@ class Made:
     cards: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedLayout:
+class RefusedLayout(Struct, frozen=True):
     """A layout that the GPU model cannot have: why, and the largest part of it that can be, drawn."""
 
     entry: int

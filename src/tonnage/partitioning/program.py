@@ -9,10 +9,10 @@ bounds what any plan can, so the answer comes with its gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.partitioning.patterns import Pattern
@@ -27,8 +27,7 @@ NODES = 2_000
 depend on the machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuGroup:
+class GpuGroup(Struct, frozen=True):
     """``count`` cards of the model ``model`` that can take these patterns; ``Pattern.offers`` follows ``offered``."""
 
     model: str
@@ -37,8 +36,7 @@ class GpuGroup:
     patterns: Sequence[Pattern]
 
 
-@dataclass(frozen=True, slots=True)
-class Class:
+class Class(Struct, frozen=True):
     """``count`` demands of one kind. ``takes``: the (model, profile) that serve one; ``value``: what one is worth."""
 
     count: int
@@ -46,8 +44,7 @@ class Class:
     takes: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """``cards``: by group, cards by pattern (the others stay). ``served``: by class, how many by what it takes.
 
     ``worth``: the objective reached; ``bound``: no plan reaches more."""
@@ -58,8 +55,7 @@ class Solution:
     bound: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class _Columns(Struct, frozen=True):
     """The matrix. Columns: patterns group by group, then what serves class by class. Rows: cards of each group, demands
     of each class, instances of each (model, profile). Every row is at most ``limits``."""
 

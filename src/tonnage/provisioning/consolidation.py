@@ -96,8 +96,7 @@ def disrupt(
     return None if found is None else one.command(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """Nodes that could go, before anything is bought: ``claims`` take the pods that find no room elsewhere."""
 
     reason: str

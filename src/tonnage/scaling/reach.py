@@ -5,14 +5,14 @@ values.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.scaling.bounds import Interval
 from tonnage.scaling.replicas import TargetKind, Tolerance
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """The replica counts between which one metric alone moves a workload, in the long run, within its bounds.
 
     ``lowest`` is where any value within the interval leads at least, ``highest`` where it leads at most."""

@@ -8,10 +8,10 @@ domains of the levels further in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.facts import interconnects
@@ -30,8 +30,7 @@ class UnknownLevel(Exception):
     """A rule names a topology or a level that is not there; says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """The label keys of levels, outermost first, the hostname last. ``wanted``: those that rules refer to. ``loose``:
     those of which only region and zone are known to be outside; the domains of the others are known by all levels
     before them."""
@@ -52,8 +51,7 @@ _LEVEL_OF = {row.label: row.level for row in interconnects.topology_labels()}
 _NOT_NETWORK = frozenset(row.label for row in interconnects.topology_labels() if row.span != "network")
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Struct, frozen=True):
     """Levels, outermost first, by their label ``keys``. ``of_node[row, level]``: the domain of the node, -1 for none.
 
     ``rows``: the node rows by name. ``paths[level][domain]``: the values of the labels that tell the domain from

@@ -75,8 +75,7 @@ class TunedScaler(msgspec.Struct, frozen=True):
         return len(self.tried) + 1 + (self.best is not None and self.best.setting != self.written.setting)
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     """What is tried beside what is written; nothing else where ``windows_s`` or ``minima`` are given."""
 
     windows_s: Sequence[int] = ()

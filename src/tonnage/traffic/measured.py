@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError
@@ -36,8 +36,7 @@ _PREFIX_STEP = 16
 """Tokens of a KV block, in which a prefix is found again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What to look at: from ``start_ns`` to ``end_ns``, in the readings' own time, of which ``epoch_ns`` is the Unix
     time of 0. ``context``: tokens that the engines allow a request, 0 where that is to be guessed. ``ttft_s``,
     ``tpot_s``: targets, 0 for none."""

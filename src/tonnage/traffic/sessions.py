@@ -11,8 +11,9 @@ import heapq
 import random
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from tonnage.inference.prompts import Path
 
@@ -20,8 +21,7 @@ MOST_TURNS = 1_000
 _MOST_TOKENS = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Prefixes:
+class Prefixes(Struct, frozen=True):
     """``skew``: exponent of the system prompts' Zipf distribution, 0 for equal shares. ``turns``: least and most of a
     session, uniform at random. ``pause_ns``: least time between a session's turns; as much again, exponential, comes on
     top. ``longest``: tokens of prompt and output beyond which a session does not go on. Raises ValueError for numbers
@@ -48,8 +48,7 @@ class Prefixes:
             raise ValueError(f"turns is {least} to {most}, expected 1 to {MOST_TURNS}, the smaller first")
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True):
     """One element a request, in order of arrival: prompt tokens, the session's number, and the content of prompt and
     output as a path of KV blocks."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.documents import Document, Strict, duration_ns
 from tonnage.errors import Problem
@@ -47,8 +48,7 @@ class TrainingEntry(Strict, frozen=True, kw_only=True):
     copies: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """Times in ns."""
 
     every_ns: int
@@ -56,8 +56,7 @@ class Checkpoint:
     load_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """One of ``gpu_hours`` and ``duration_ns`` (with all pods) is above 0. ``step_ns``: of each of its steps;
     ``allreduce_bytes``: what a step sums over all GPUs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -17,8 +16,7 @@ from tonnage.provisioning.plans import PlannedClaim
 VERDICT = "part of the cheapest set of nodes for all pods"
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """A NodeClaim to be named: its load, what it launches as, its pods."""
 
     load: ClaimLoad

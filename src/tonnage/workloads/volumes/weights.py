@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tonnage.facts import provisioners, storage
 from tonnage.objects.needs import ContainerNeeds, Volume
@@ -18,8 +19,7 @@ HOME = "/root/.cache/huggingface"
 """Where they keep them else, in vLLM's image."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Where weights are read from: what it gives by itself, and what the bytes pass through."""
 
     bytes_per_s: float
