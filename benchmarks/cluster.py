@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tonnage.fleet.state import NodeSpec, PodSpec
+from tonnage.fleet.state import FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.units import GIB
 
@@ -22,7 +22,7 @@ GPU_SHARES = {1: 85, 2: 10, 4: 4, 8: 1}
 GPU_APPS, CPU_APPS, RULED_APPS = 40, 100, 20
 
 
-def nodes_and_pods(nodes: int, seed: int) -> tuple[list[NodeSpec], list[PodSpec]]:
+def nodes_and_pods(nodes: int, seed: int) -> tuple[list[FleetNode], list[FleetPod]]:
     """Nodes of 8 GPUs in 4 zones with two models of GPU; for each node 6 pods with GPUs and 4 without, of mixed ages.
 
     A third of the GPU workloads selects one model. Of the workloads without GPUs a fifth has a rule about other pods:
@@ -39,15 +39,15 @@ def nodes_and_pods(nodes: int, seed: int) -> tuple[list[NodeSpec], list[PodSpec]
     return [_node(i) for i in range(nodes)], pods
 
 
-def _node(i: int) -> NodeSpec:
+def _node(i: int) -> FleetNode:
     labels = {ZONE: f"zone-{i % 4}", PRODUCT: PRODUCTS[i // 4 % 2]}
     allocatable = {"cpu": 191_450, "memory": 1_900 * GIB, "pods": 110, GPU: 8}
-    return NodeSpec(f"node-{i:05d}", allocatable, labels, uid=f"node-{i}", device_resource=GPU)
+    return FleetNode(f"node-{i:05d}", allocatable, labels, uid=f"node-{i}", device_resource=GPU)
 
 
-def _pod(kind: str, number: int, app: int, spec: core.PodSpec, created_ns: int) -> PodSpec:
+def _pod(kind: str, number: int, app: int, spec: core.PodSpec, created_ns: int) -> FleetPod:
     name = f"{kind}-{number:05d}"
-    return PodSpec("default", name, name, {"app": f"{kind}-{app}"}, spec, f"default/{kind}-{app}", 0, created_ns)
+    return FleetPod("default", name, name, {"app": f"{kind}-{app}"}, spec, f"default/{kind}-{app}", 0, created_ns)
 
 
 def _gpu_template(app: int, random_: random.Random) -> dict[int, core.PodSpec]:

@@ -28,7 +28,7 @@ from benchmarks.estimator_rows import Row, fitted, group_points, truth
 from tonnage.inference.estimate.band import regimes
 from tonnage.inference.estimate.batch import Columns, columns
 from tonnage.inference.estimate.constants import FRAMEWORKS, REGIMES, Band, Constants, constants
-from tonnage.inference.estimate.measured import Measured
+from tonnage.inference.estimate.measured import MeasuredGroups
 from tonnage.inference.estimate.serve import ServedLoad, serve
 
 BAND_PRIORS = {
@@ -247,13 +247,13 @@ def _error(found: Residuals) -> float:
     return sum(float(np.nanmedian(np.abs(np.expm1(-getattr(found, of))))) / aim for of, aim in AIMS.items())
 
 
-def measured_of(given: list[Row]) -> Measured:
+def measured_of(given: list[Row]) -> MeasuredGroups:
     """The groups of points that the rows are."""
     found = group_points((row.replica, row.load.concurrency) for row in given)
-    return Measured(*zip(*found, strict=True))
+    return MeasuredGroups(*zip(*found, strict=True))
 
 
-def distances_of(given: list[Row], behind: Measured) -> np.ndarray:
+def distances_of(given: list[Row], behind: MeasuredGroups) -> np.ndarray:
     """The distance of each row to the nearest of the points, shape (rows,)."""
     known = {row.replica: 0.0 for row in given}
     for replica in known:

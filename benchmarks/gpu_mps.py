@@ -209,12 +209,12 @@ def errors(kind: str) -> tuple[str, str]:
 
 def demands(peak: float) -> dict[str, tuple[float, Any]]:
     """(steps a second alone, what the model is told) of each workload. ``peak``: bytes a second of the card."""
-    from tonnage.partitioning.mps import REACH, Client
+    from tonnage.partitioning.mps import REACH, MpsClient
 
     rates = {workload: run((Load(workload),))[0] for workload in WORKLOADS}
     full, size = rates[STREAM]
     slow = run((Load(STREAM, PROBE),))[0][0] / full
-    stream = Client(min(1.0, PROBE / 100 / slow), min(1.0, size * full / peak))
+    stream = MpsClient(min(1.0, PROBE / 100 / slow), min(1.0, size * full / peak))
     found: dict[str, tuple[float, Any]] = {STREAM: (full, stream)}
     for workload in WORKLOADS:
         if workload == STREAM:
@@ -223,7 +223,7 @@ def demands(peak: float) -> dict[str, tuple[float, Any]]:
         pair = max(rate for rate, _ in run((Load(workload, 50),) * 2)) / alone
         own, other = (rate for rate, _ in run((Load(workload, 50), Load(STREAM, 50))))
         left = REACH - other / full * stream.bandwidth
-        found[workload] = alone, Client(min(1.0, 0.5 / pair), min(1.0, max(0.01, left / (own / alone))))
+        found[workload] = alone, MpsClient(min(1.0, 0.5 / pair), min(1.0, max(0.01, left / (own / alone))))
     return found
 
 
@@ -232,7 +232,7 @@ def measure(path: str) -> None:
     import torch
 
     from tonnage.facts import gpus
-    from tonnage.partitioning.mps import Client, divide
+    from tonnage.partitioning.mps import MpsClient, divide
 
     card, today = torch.cuda.get_device_name(0), datetime.date.today().isoformat()
     alone = demands(gpus.get("h200" if "H200" in card else "h100").bandwidth_bytes_per_s)
@@ -243,7 +243,9 @@ def measure(path: str) -> None:
         writer.writerow(FIELDS)
         for case in CASES:
             clients = [alone[load.workload][1] for load in case]
-            speeds = divide([Client(c.sms, c.bandwidth, load.percent) for c, load in zip(clients, case, strict=True)])
+            speeds = divide(
+                [MpsClient(c.sms, c.bandwidth, load.percent) for c, load in zip(clients, case, strict=True)]
+            )
             for i, (rate, _) in enumerate(run(case)):
                 load, (full, client) = case[i], alone[case[i].workload]
                 name = "+".join(f"{one.workload}@{one.percent}" for one in case)

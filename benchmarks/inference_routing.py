@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import inference_peer
 from benchmarks.common import Report
 from benchmarks.inference_schedule import BLOCK, CHUNK, CONFIG, TIMING, cluster, log_from
-from tonnage.inference.replay import Cluster, Log, Replay, log_of, replay
+from tonnage.inference.replay import Log, Replay, ReplayWorkers, log_of, replay
 from tonnage.inference.replay.reuse import reuse_bound
 from tonnage.inference.routing import EngineCosts, make_policy
 from tonnage.traffic.traces import Trace, load_trace
@@ -147,7 +147,7 @@ def _uniform_log(workers: int, load: float, arrivals: int, seed: int) -> Log:
 def capacity() -> float:
     """Requests per second of one engine that always has requests waiting."""
     many = 1_000
-    result = replay(_equal_prompts([0] * many), Cluster(1, CONFIG, TIMING), make_policy("round-robin"))
+    result = replay(_equal_prompts([0] * many), ReplayWorkers(1, CONFIG, TIMING), make_policy("round-robin"))
     return many * NS_PER_S / max(one.finish_ns for one in result.served)
 
 

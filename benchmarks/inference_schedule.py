@@ -21,7 +21,7 @@ from benchmarks import inference_peer
 from benchmarks.common import Report, in_process
 from tonnage.inference.engine import Engine, EngineConfig
 from tonnage.inference.engine.requests import Finished
-from tonnage.inference.replay import Cluster, Log, log_of, replay
+from tonnage.inference.replay import Log, ReplayWorkers, log_of, replay
 from tonnage.inference.routing import EngineCosts, make_policy
 from tonnage.inference.timing import PolynomialTiming
 from tonnage.traffic.traces import Trace, load_trace
@@ -43,8 +43,8 @@ def log_from(trace: Trace) -> Log:
     return log_of(trace, BLOCK)
 
 
-def cluster(workers: int) -> Cluster:
-    return Cluster(workers, CONFIG, TIMING)
+def cluster(workers: int) -> ReplayWorkers:
+    return ReplayWorkers(workers, CONFIG, TIMING)
 
 
 def in_turn(log: Log, workers: int) -> list[Finished]:

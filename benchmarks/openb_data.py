@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 
 GPU = "nvidia.com/gpu"
@@ -121,7 +121,7 @@ def empty_fleet(machines: Sequence[dict[str, str]], rng: random.Random) -> Fleet
             GPU: int(one["gpu"]),
         }
         name = f"node-{place:04d}"
-        fleet.add_node(NodeSpec(name, allocatable, {MODEL: one["model"]}, device_resource=GPU))
+        fleet.add_node(FleetNode(name, allocatable, {MODEL: one["model"]}, device_resource=GPU))
     return fleet
 
 
@@ -131,14 +131,14 @@ class Stamp:
     def __init__(self) -> None:
         self._specs: dict[Asked, core.PodSpec] = {}
 
-    def pod(self, number: int, asked: Asked) -> PodSpec:
+    def pod(self, number: int, asked: Asked) -> FleetPod:
         """The pod that comes as number so and so."""
         spec = self._specs.get(asked)
         if spec is None:
             spec = self._specs[asked] = _spec(asked)
         share = 0 < asked.milli < FULL
         annotations = {"gpu-fraction": f"{asked.milli / FULL:g}"} if share else {}
-        return PodSpec("openb", f"p{number:05d}", "", {}, spec, created_ns=number, annotations=annotations)
+        return FleetPod("openb", f"p{number:05d}", "", {}, spec, created_ns=number, annotations=annotations)
 
 
 def _spec(asked: Asked) -> core.PodSpec:

@@ -16,7 +16,7 @@ from benchmarks.common import Options, Report
 from tonnage.decisions import Bind
 from tonnage.fleet.gangs import Gang, SubGroup, TopologyRule
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs import plan as gangs
@@ -96,11 +96,11 @@ def _cluster(nodes: int) -> Fleet:
     for i in range(nodes):
         labels = {ZONE: f"zone-{i * 4 // nodes}", RACK: f"rack-{i // 32 % 40}"}
         allocatable = {"cpu": 191_450, "memory": 1_900 * GIB, "pods": 110, GPU: 8}
-        row = fleet.add_node(NodeSpec(f"node-{i:05d}", allocatable, labels, device_resource=GPU))
+        row = fleet.add_node(FleetNode(f"node-{i:05d}", allocatable, labels, device_resource=GPU))
         taken = rng.choice((0, 0, 1, 2, 4, 6, 8, 8))
         if taken:
             name = f"there-{i:05d}"
-            fleet.bind(fleet.add_pod(PodSpec("other", name, name, {}, specs[taken])), row)
+            fleet.bind(fleet.add_pod(FleetPod("other", name, name, {}, specs[taken])), row)
     return fleet
 
 
@@ -114,7 +114,7 @@ def _gang(fleet: Fleet, pods: int, parts: int) -> Gang:
         for i in range(each):
             spec = leader if i == 0 and p % 10 == 0 else worker
             name = f"train-{p:03d}-{i:04d}"
-            fleet.add_pod(PodSpec("default", name, name, {}, spec, gang=gang.key, subgroup=subgroup.name))
+            fleet.add_pod(FleetPod("default", name, name, {}, spec, gang=gang.key, subgroup=subgroup.name))
     return gang
 
 
@@ -172,10 +172,10 @@ def _ours(free: int, sizes: list[int], arrivals: list[int]) -> list[int]:
     for i in range(-(-free // 4)):
         gpus = min(4, free - 4 * i)
         allocatable = {"cpu": 64_000, "memory": 512 * GIB, "pods": 110, GPU: gpus}
-        fleet.add_node(NodeSpec(f"node-{i}", allocatable, {}, device_resource=GPU))
+        fleet.add_node(FleetNode(f"node-{i}", allocatable, {}, device_resource=GPU))
     spec = _spec(1, cpu=1)
     for i, gang in enumerate(arrivals):
-        fleet.add_pod(PodSpec("default", f"g{gang}-{i}", f"g{gang}-{i}", {}, spec, gang=f"default/g{gang}"))
+        fleet.add_pod(FleetPod("default", f"g{gang}-{i}", f"g{gang}-{i}", {}, spec, gang=f"default/g{gang}"))
     known = {f"default/g{gang}": Gang(f"default/g{gang}", size) for gang, size in enumerate(sizes)}
     bound = [d.pod.name for d in place.decide(Snapshot(0, fleet, gangs=known)) if isinstance(d, Bind)]
     return [sum(name.startswith(f"g{gang}-") for name in bound) for gang in range(len(sizes))]

@@ -11,7 +11,7 @@ import msgspec
 
 from tonnage.fleet.gangs import Gang, SubGroup, TopologyRule
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.fleet.volumes import Reach, VolumeNeed
 from tonnage.objects import core
 from tonnage.units import GIB
@@ -31,7 +31,7 @@ class Case:
 
     about: str
     key: str
-    pods: tuple[PodSpec, ...]
+    pods: tuple[FleetPod, ...]
     gang: Gang | None = None
     changes: bool = True
 
@@ -43,7 +43,7 @@ def packed(nodes: int) -> Fleet:
     for i in range(nodes):
         labels = {ZONE: f"zone-{i * 4 // nodes}", RACK: f"rack-{i // 32}"}
         allocatable = {"cpu": 191_450, "memory": 1_900 * GIB, "pods": 110, GPU: 8}
-        spec = NodeSpec(f"node-{i:05d}", allocatable, labels, device_resource=GPU)
+        spec = FleetNode(f"node-{i:05d}", allocatable, labels, device_resource=GPU)
         row = fleet.add_node(spec, schedulable=rng.random() < 0.95)
         left = 8
         while left > 0:
@@ -99,7 +99,7 @@ def mixed(nodes: int) -> Fleet:
             allocatable[MIG] = instances
         name = f"node-{i:05d}"
         labels["example.com/machine"] = f"m-{i:05d}"
-        row = fleet.add_node(NodeSpec(name, allocatable, labels, taints, device_resource=GPU if kind < 2 else ""))
+        row = fleet.add_node(FleetNode(name, allocatable, labels, taints, device_resource=GPU if kind < 2 else ""))
         fleet.bind(fleet.add_pod(_pod(f"agent-{i:05d}", {"cpu": "1"}, container=agent, daemon=True)), row)
         pods = rng.randint(1, 5)
         for n in range(pods):
@@ -194,11 +194,11 @@ def _pod(
     created_ns: int = 0,
     volumes: VolumeNeed | None = None,
     **fields: Any,
-) -> PodSpec:
+) -> FleetPod:
     """A pod of one container; ``fields`` are those of the manifest."""
     one = {"name": "main", "resources": {"requests": {"memory": "8Gi"} | requests}} | (container or {})
     spec = msgspec.convert({"containers": [one]} | fields, core.PodSpec)
-    return PodSpec(
+    return FleetPod(
         "default",
         name,
         name,

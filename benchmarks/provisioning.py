@@ -106,7 +106,7 @@ def _large(report: Report, count: int) -> None:
     name = f"{count:,} pods"
     _row(report, name, "Karpenter's order: time", [took], "s")
     _row(report, name, "Karpenter's order: nodes", [len(found.launches)], "nodes")
-    _row(report, name, "Karpenter's order: pods without a place", [len(found.waits)], "pods")
+    _row(report, name, "Karpenter's order: unschedulable pods", [len(found.waits)], "pods")
     report.bar("large-waiting", len(found.waits), "==", 0, "pods", "result")
     report.bar("large-seconds", took, "<=", 4.0, "s", "cost")
 

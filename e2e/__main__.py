@@ -6,7 +6,7 @@ test    build, then run the end-to-end tests in namespaces of their own; where t
         Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set).
         Without arguments two files run side by side, each in namespaces of its own: much of such a test is waiting
         (TONNAGE_E2E_IN_TURN=1: one after another)
-long    the same with all numbers, one after another; without arguments its result goes to e2e/last-long.json
+long    the same with all numbers; without arguments its result goes to e2e/last-long.json
 run     a control plane for a command (default: a shell) with KUBECONFIG and kubectl set
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from e2e import prerequisites
 from e2e.build import BuildError, build, built, download
-from e2e.record import FILE
+from e2e.record import FILE, join
 
 PATHS = (
     "tests/e2e",
@@ -41,7 +41,7 @@ SKIP = "TONNAGE_E2E_SKIP"
 SEED, LONG, RECORD = "TONNAGE_E2E_SEED", "TONNAGE_E2E_LONG", "TONNAGE_E2E_RECORD"
 """By what the numbers of tests/e2e are drawn; set to 1, whether all of them are to run; and the file for the result."""
 IN_TURN = "TONNAGE_E2E_IN_TURN"
-"""Set to 1: one file after another, as with arguments and in a long run."""
+"""Set to 1: one file after another, as with arguments."""
 
 
 def main(arguments: list[str]) -> int:
@@ -78,23 +78,29 @@ def _test(arguments: list[str], long: bool) -> int:
         return subprocess.run(pytest(arguments), cwd=ROOT, env=environment | {SKIP: reason}, check=False).returncode
     if status := _build():
         return status
-    if long and not arguments:
-        environment[RECORD] = str(FILE)
+    record = FILE if long and not arguments else None
     print("all numbers" if long else f"numbers drawn by {SEED}={seed}; `make e2e-long` runs all", flush=True)
     words = [str(HERE / "private.sh"), *pytest(arguments)]
-    if long or arguments or os.environ.get(IN_TURN):
-        status = subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
+    if arguments or os.environ.get(IN_TURN):
+        recorded = {RECORD: str(record)} if record else {}
+        status = subprocess.run(words, cwd=ROOT, env=environment | recorded, check=False).returncode
     else:
-        status = _side_by_side(words, environment)
+        status = _side_by_side(words, environment, record)
     if status:
         print(f"to see the same again: {SEED}={seed} make {'e2e-long' if long else 'e2e'}", flush=True)
     return status
 
 
-def _side_by_side(words: list[str], environment: dict[str, str]) -> int:
-    """Run both lanes at once; what the second prints comes after the first. An exit code that is not 0, or 0."""
-    with tempfile.TemporaryFile() as printed:
-        first, second = (environment | {LANE: lane} for lane in LANES)
+def _side_by_side(words: list[str], environment: dict[str, str], record: Path | None) -> int:
+    """Run both lanes at once; what the second prints comes after the first. Both go into one ``record``. An exit code
+    that is not 0, or 0."""
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryDirectory() as folder:
+        records = [Path(folder) / f"{lane}.json" for lane in LANES]
+        first, second = (
+            environment | {LANE: lane} | ({RECORD: str(file)} if record else {})
+            for lane, file in zip(LANES, records, strict=True)
+        )
         beside = subprocess.Popen(words, cwd=ROOT, env=second, stdout=printed, stderr=subprocess.STDOUT)
         try:
             status = subprocess.run(words, cwd=ROOT, env=first, check=False).returncode
@@ -104,6 +110,8 @@ def _side_by_side(words: list[str], environment: dict[str, str]) -> int:
         printed.seek(0)
         sys.stdout.write(printed.read().decode(errors="replace"))
         sys.stdout.flush()
+        if record and not join(records, record, time.monotonic() - begun):
+            print(f"no record: one of the two ended before it wrote its own; {record} is as it was", file=sys.stderr)
     return status or other
 
 

@@ -6,7 +6,8 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from e2e.recipe import RECIPE
@@ -49,6 +50,19 @@ def write(
         "versions": dict(tested),
     }
     file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def join(parts: Sequence[Path], file: Path, took_s: float) -> bool:
+    """Write to ``file`` the record of a run whose ``parts`` were recorded one by one, as the processes that ran beside
+    one another did: tests and counts are added up. False, and nothing is written, where a part is missing."""
+    if not all(part.exists() for part in parts):
+        return False
+    read = [json.loads(part.read_text(encoding="utf-8")) for part in parts]
+    outcomes, counts = (sum((Counter(one[of]) for one in read), Counter()) for of in ("tests", "counts"))
+    if any(one["result"] != "passed" for one in read) and not outcomes["failed"] + outcomes["error"]:
+        outcomes["error"] = 1
+    write(file, read[0]["seed"], counts, outcomes, read[0]["versions"], took_s)
+    return True
 
 
 def _commit() -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from tonnage.decisions import Bind, Decision, Wait
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.scheduling import place
 from tonnage.units import GIB
@@ -30,12 +30,12 @@ def node(
     labels: dict[str, str] | None = None,
     taints: Sequence[str] = (),
     **more: Any,
-) -> NodeSpec:
+) -> FleetNode:
     """A node; taints as kubectl writes them (``key=value:Effect``). ``device_resource``: for GPUs that come later."""
     allocatable = {"cpu": round(cpu * 1000), "memory": round(memory_gib * GIB), "pods": pods}
     if gpus:
         allocatable[GPU] = gpus
-    return NodeSpec(
+    return FleetNode(
         name,
         allocatable | more.pop("resources", {}),
         ({ZONE: zone} if zone else {}) | (labels or {}),
@@ -88,11 +88,11 @@ def pod(
     spec: core.PodSpec | None = None,
     annotations: dict[str, str] | None = None,
     **fields: Any,
-) -> PodSpec:
+) -> FleetPod:
     """A pod; ``fields`` go to its spec."""
     spec = spec or pod_spec(cpu, memory_gib, gpus, **fields)
     uid = f"uid-{namespace}-{name}"
-    return PodSpec(
+    return FleetPod(
         namespace,
         name,
         uid,
@@ -104,7 +104,9 @@ def pod(
     )
 
 
-def fleet(*nodes: NodeSpec, pods: Iterable[PodSpec] = (), bound: dict[str, Iterable[PodSpec]] | None = None) -> Fleet:
+def fleet(
+    *nodes: FleetNode, pods: Iterable[FleetPod] = (), bound: dict[str, Iterable[FleetPod]] | None = None
+) -> Fleet:
     """A fleet of these nodes with pods pending, and pods bound to the nodes named."""
     made = Fleet()
     for one in nodes:

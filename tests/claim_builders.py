@@ -12,7 +12,7 @@ from builders import node, pod
 from device_allocations import DRIVER, claim, device, device_class, request, resource_slice
 from tonnage.decisions import Bind, Decision
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Fleet
 from tonnage.objects import dra
 
@@ -68,14 +68,14 @@ def see_claim(made: Fleet, name: str, *requests: dict[str, Any], **changes: Any)
     return one
 
 
-def own(made: Fleet, name: str, *requests: dict[str, Any], **fields: Any) -> PodSpec:
+def own(made: Fleet, name: str, *requests: dict[str, Any], **fields: Any) -> FleetPod:
     """A pod with a claim that was made for it."""
     see_claim(made, f"{name}-claim", *requests)
     made.device_claims.note_pod(NAMESPACE, name, [{"name": "gpu", "resourceClaimName": f"{name}-claim"}])
     return _with(made, pod(name, namespace=NAMESPACE, resourceClaims=[_by_template()], **fields))
 
 
-def sharing(made: Fleet, name: str, *claims: str, **fields: Any) -> PodSpec:
+def sharing(made: Fleet, name: str, *claims: str, **fields: Any) -> FleetPod:
     """A pod that names these claims."""
     named = [{"name": one, "resourceClaimName": one} for one in claims]
     return _with(made, pod(name, namespace=NAMESPACE, resourceClaims=named, **fields))
@@ -85,12 +85,12 @@ def _by_template() -> dict[str, str]:
     return {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
 
 
-def _with(made: Fleet, one: PodSpec) -> PodSpec:
+def _with(made: Fleet, one: FleetPod) -> FleetPod:
     need = made.device_claims.need(one.namespace, one.name, one.uid, one.spec.resource_claims)
     return replace(one, claims=need)
 
 
-def add(made: Fleet, *pods: PodSpec) -> None:
+def add(made: Fleet, *pods: FleetPod) -> None:
     """They are pending."""
     for one in pods:
         made.add_pod(one)

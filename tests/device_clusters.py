@@ -17,7 +17,7 @@ from tonnage.fleet.devices import OPEN, Cut, DeviceState, How
 from tonnage.fleet.fits import DeviceFit, choices, fits
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import offered
-from tonnage.fleet.state import NO_DEVICE, Conflict, Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import NO_DEVICE, Conflict, Fleet, FleetNode, FleetPod
 
 MEMORY, REPLICAS, STRATEGY = "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
 H100, A30 = Cut(How.MIG, isolated=True, gpu="h100"), Cut(How.MIG, isolated=True, gpu="a30")
@@ -45,7 +45,7 @@ PROFILES = (
 )
 
 
-def random_node(rng: Random, name: str) -> NodeSpec:
+def random_node(rng: Random, name: str) -> FleetNode:
     """A node with devices that are open, replicated, split, in MIG instances, or some of these."""
     memory = {MEMORY: rng.choice(("8000", "81559"))} if rng.random() < 0.8 else {}
     kind = rng.randrange(7)
@@ -64,7 +64,7 @@ def random_node(rng: Random, name: str) -> NodeSpec:
     )
 
 
-def random_pod(rng: Random, name: str) -> PodSpec:
+def random_pod(rng: Random, name: str) -> FleetPod:
     """A pod that asks for devices in any of the ways."""
     kind = rng.randrange(8)
     if kind == 0:

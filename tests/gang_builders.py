@@ -10,7 +10,7 @@ from builders import apply, pod
 from tonnage.decisions import Bind, Decision, Wait
 from tonnage.fleet.gangs import Gang, SubGroup, TopologyRule
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, PodSpec
+from tonnage.fleet.state import Fleet, FleetPod
 from tonnage.scheduling import place
 from tonnage.scheduling.gangs import plan as gangs
 
@@ -19,12 +19,12 @@ BLOCK = "example.com/block"
 CLIQUE = "nvidia.com/gpu.clique"
 
 
-def member(name: str, gang: str = "default/g", subgroup: str = "", gpus: int = 1, **fields: Any) -> PodSpec:
+def member(name: str, gang: str = "default/g", subgroup: str = "", gpus: int = 1, **fields: Any) -> FleetPod:
     """A pod of a gang."""
     return replace(pod(name, gpus=gpus, **fields), gang=gang, subgroup=subgroup)
 
 
-def members(count: int, gang: str = "default/g", subgroup: str = "", prefix: str = "", **fields: Any) -> list[PodSpec]:
+def members(count: int, gang: str = "default/g", subgroup: str = "", prefix: str = "", **fields: Any) -> list[FleetPod]:
     """``count`` pods of a gang, alike."""
     start = prefix or f"{gang.rpartition('/')[2]}-{subgroup}"
     return [member(f"{start}-{i}", gang, subgroup, **fields) for i in range(count)]

@@ -17,7 +17,7 @@ ENOUGH = 1_000_000
 """A budget that no tiny case needs."""
 
 
-def names(made: Fleet, places: tuple[gangs.Place, ...]) -> dict[str, str]:
+def names(made: Fleet, places: tuple[gangs.PodPlace, ...]) -> dict[str, str]:
     """Pod name → node name."""
     return {made.pod(one.pod).spec.name: made.node(one.node).spec.name for one in places}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placement_oracle import World, refusals
 from tonnage.fleet.gangs import Gang, TopologyRule
-from tonnage.fleet.state import Fleet, PodSpec
+from tonnage.fleet.state import Fleet, FleetPod
 
 HOSTNAME = "kubernetes.io/hostname"
 Placement = Mapping[str, str]
@@ -27,9 +27,9 @@ class Puzzle:
     levels: Sequence[str]
     labels: Mapping[str, Mapping[str, str]]
     room: Mapping[str, Mapping[str, int]]
-    pods: Mapping[str, PodSpec]
+    pods: Mapping[str, FleetPod]
     requests: Mapping[str, Mapping[str, int]]
-    bound: Sequence[tuple[str, PodSpec]]
+    bound: Sequence[tuple[str, FleetPod]]
 
     @staticmethod
     def of(fleet: Fleet, gang: Gang, levels: Sequence[str]) -> Puzzle:
@@ -71,7 +71,7 @@ class Puzzle:
         for one in self.gang.subgroups:
             yield one.name, one.min_member, one.rule
 
-    def inside(self, pod: PodSpec, group: str) -> bool:
+    def inside(self, pod: FleetPod, group: str) -> bool:
         """Whether the pod is part of the group."""
         parents = {one.name: one.parent for one in self.gang.subgroups}
         at = pod.subgroup if pod.subgroup in parents else ""

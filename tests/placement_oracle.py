@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -23,11 +23,11 @@ UNITS = {"m": Fraction(1, 1000), "Mi": Fraction(2**20), "Gi": Fraction(2**30)}
 class World:
     """Nodes with their taints, cordons and sizes as they are now, and which pod stands on which node (by name)."""
 
-    nodes: tuple[NodeSpec, ...]
+    nodes: tuple[FleetNode, ...]
     taints: Mapping[str, Sequence[core.Taint]]
     cordoned: frozenset[str]
     allocatable: Mapping[str, Mapping[str, int]]
-    placed: tuple[tuple[PodSpec, str], ...]
+    placed: tuple[tuple[FleetPod, str], ...]
 
     @staticmethod
     def of(fleet: Fleet) -> World:
@@ -42,22 +42,22 @@ class World:
             tuple((p.spec, fleet.node(p.node).spec.name) for p in fleet.pods if p is not None and p.node >= 0),
         )
 
-    def labels(self, node: NodeSpec) -> dict[str, str]:
+    def labels(self, node: FleetNode) -> dict[str, str]:
         """A node's labels, its name among them."""
         return {HOSTNAME: node.name, **node.labels}
 
 
-def refusals(world: World, pod: PodSpec) -> dict[str, list[str]]:
+def refusals(world: World, pod: FleetPod) -> dict[str, list[str]]:
     """Node name → why it does not take the pod; an empty list where it does."""
     return {node.name: _why_not(world, pod, node) for node in world.nodes}
 
 
-def counted(world: World, pod: PodSpec) -> dict[str, int]:
+def counted(world: World, pod: FleetPod) -> dict[str, int]:
     """How many nodes there are for each reason."""
     return dict(Counter(reason for reasons in refusals(world, pod).values() for reason in reasons))
 
 
-def _why_not(world: World, pod: PodSpec, node: NodeSpec) -> list[str]:
+def _why_not(world: World, pod: FleetPod, node: FleetNode) -> list[str]:
     spec = pod.spec
     if not _named(spec, node.name):
         return ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
@@ -128,7 +128,7 @@ def _holds(wanted: core.NodeSelectorRequirement | core.LabelSelectorRequirement,
     return value is None
 
 
-def _short_of(world: World, pod: PodSpec, node: NodeSpec) -> list[str]:
+def _short_of(world: World, pod: FleetPod, node: FleetNode) -> list[str]:
     used: Counter[str] = Counter()
     for other, where in world.placed:
         if where == node.name:
@@ -140,7 +140,7 @@ def _short_of(world: World, pod: PodSpec, node: NodeSpec) -> list[str]:
     return short
 
 
-def _requests(pod: PodSpec) -> dict[str, int]:
+def _requests(pod: FleetPod) -> dict[str, int]:
     total = {"pods": 1}
     for container in pod.spec.containers:
         for name, written in container.resources.requests.items():
@@ -163,7 +163,7 @@ def _selects(
     return all(_holds(e, labels) for e in (*selector.match_expressions, *more))
 
 
-def _from_keys(pod: PodSpec, keys: Sequence[str], operator: str) -> list[core.LabelSelectorRequirement]:
+def _from_keys(pod: FleetPod, keys: Sequence[str], operator: str) -> list[core.LabelSelectorRequirement]:
     return [
         core.LabelSelectorRequirement(key=key, operator=operator, values=[pod.labels[key]])
         for key in keys
@@ -171,7 +171,7 @@ def _from_keys(pod: PodSpec, keys: Sequence[str], operator: str) -> list[core.La
     ]
 
 
-def _term_selects(owner: PodSpec, term: core.PodAffinityTerm, other: PodSpec) -> bool:
+def _term_selects(owner: FleetPod, term: core.PodAffinityTerm, other: FleetPod) -> bool:
     namespaces = set(term.namespaces)
     if not namespaces and term.namespace_selector is None:
         namespaces = {owner.namespace}
@@ -183,12 +183,12 @@ def _term_selects(owner: PodSpec, term: core.PodAffinityTerm, other: PodSpec) ->
     return _selects(term.label_selector, other.labels, more)
 
 
-def _required(pod: PodSpec, which: str) -> list[core.PodAffinityTerm]:
+def _required(pod: FleetPod, which: str) -> list[core.PodAffinityTerm]:
     group = getattr(pod.spec.affinity, which) if pod.spec.affinity else None
     return list(group.required_during_scheduling_ignored_during_execution) if group else []
 
 
-def _company(world: World, pod: PodSpec, node: NodeSpec) -> str:
+def _company(world: World, pod: FleetPod, node: FleetNode) -> str:
     here = world.labels(node)
     places = [(other, world.labels(next(n for n in world.nodes if n.name == name))) for other, name in world.placed]
 
@@ -214,7 +214,7 @@ def _company(world: World, pod: PodSpec, node: NodeSpec) -> str:
     return ""
 
 
-def _spread(world: World, pod: PodSpec, node: NodeSpec) -> str:
+def _spread(world: World, pod: FleetPod, node: FleetNode) -> str:
     hard = [c for c in pod.spec.topology_spread_constraints if c.when_unsatisfiable == "DoNotSchedule"]
     keys = [c.topology_key for c in hard]
     text = "node(s) didn't match pod topology spread constraints"
@@ -243,7 +243,7 @@ def _spread(world: World, pod: PodSpec, node: NodeSpec) -> str:
     return ""
 
 
-def _included(world: World, pod: PodSpec, constraint: core.TopologySpreadConstraint, node: NodeSpec) -> bool:
+def _included(world: World, pod: FleetPod, constraint: core.TopologySpreadConstraint, node: FleetNode) -> bool:
     if constraint.node_affinity_policy == "Honor" and not _selects_node(pod.spec, world.labels(node), node.name):
         return False
     if constraint.node_taints_policy != "Honor":

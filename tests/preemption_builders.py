@@ -10,7 +10,7 @@ from builders import fleet, pod
 from tonnage.decisions import Bind, Decision, Evict, Wait
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodLife, Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.core import LabelSelector
 from tonnage.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec
@@ -28,7 +28,7 @@ def budget(name: str = "budget", app: str = "web", **limits: Any) -> PodDisrupti
     )
 
 
-def web(name: str, **fields: Any) -> PodSpec:
+def web(name: str, **fields: Any) -> FleetPod:
     """A pod with the label ``app: web`` and a controller."""
     return replace(pod(name, labels={"app": "web"}, **fields), owner="default/web")
 
@@ -103,7 +103,7 @@ class Cluster:
             if again and not self.prompt:
                 self._make_anew(spec)
 
-    def _make_anew(self, spec: PodSpec) -> None:
+    def _make_anew(self, spec: FleetPod) -> None:
         self.fleet.add_pod(replace(spec, name=f"{spec.name.partition('~')[0]}~{len(self.gone)}", uid=""))
 
     def row(self, key: str) -> int:
@@ -121,9 +121,9 @@ class Cluster:
 
 
 def cluster(
-    *nodes: NodeSpec,
-    bound: dict[str, list[PodSpec]] | None = None,
-    pods: Iterable[PodSpec] = (),
+    *nodes: FleetNode,
+    bound: dict[str, list[FleetPod]] | None = None,
+    pods: Iterable[FleetPod] = (),
     gangs: Iterable[Gang] = (),
     **fields: Any,
 ) -> Cluster:

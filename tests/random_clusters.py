@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from builders import GPU, HOSTNAME, ZONE, affinity_term, away, expression, near, node, pod, spread, taint
-from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Conflict, Fleet, FleetNode, FleetPod
 from tonnage.units import GIB
 
 ZONES = ("", "a", "a", "b", "b", "c")
@@ -19,7 +19,7 @@ DISK = "disk"
 TAINTS = ("dedicated=gpu:NoSchedule", "dedicated=ml:NoExecute", "slow:PreferNoSchedule")
 
 
-def random_node(rng: Random, name: str) -> NodeSpec:
+def random_node(rng: Random, name: str) -> FleetNode:
     """A node of one of a few sizes, maybe in a zone, maybe labelled, maybe tainted."""
     labels = {DISK: rng.choice(("ssd", "hdd"))} if rng.random() < 0.7 else {}
     return node(
@@ -35,7 +35,7 @@ def random_node(rng: Random, name: str) -> NodeSpec:
     )
 
 
-def random_pod(rng: Random, name: str) -> PodSpec:
+def random_pod(rng: Random, name: str) -> FleetPod:
     """A pod that asks for some of everything that placement looks at."""
     fields: dict[str, Any] = {}
     if rng.random() < 0.1:
@@ -78,7 +78,7 @@ def random_pod(rng: Random, name: str) -> PodSpec:
     )
 
 
-def random_spread_pod(rng: Random, name: str) -> PodSpec:
+def random_spread_pod(rng: Random, name: str) -> FleetPod:
     """A small pod of one group that spreads, so that little else decides."""
     fields: dict[str, Any] = {}
     if rng.random() < 0.2:

@@ -9,7 +9,7 @@ from tonnage.decisions import Instances, Relayout
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import offered
-from tonnage.fleet.rows import NodeSpec, PodSpec
+from tonnage.fleet.rows import FleetNode, FleetPod
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.partitioning.fleet_layouts import ALLOWED, cut_as, lay
@@ -24,7 +24,7 @@ EMPTY: tuple[tuple[str, int], ...] = ()
 WHOLE = None
 
 
-def gpu_node(name: str, *cards: Instances, may: bool = True, **more: Any) -> NodeSpec:
+def gpu_node(name: str, *cards: Instances, may: bool = True, **more: Any) -> FleetNode:
     """A node with one H100 for each layout."""
     on = geometry(GPU_MODEL)
     assert on is not None
@@ -43,13 +43,13 @@ def gpu_node(name: str, *cards: Instances, may: bool = True, **more: Any) -> Nod
     )
 
 
-def asking(name: str, profile: str = SMALL, count: int = 1, **more: Any) -> PodSpec:
+def asking(name: str, profile: str = SMALL, count: int = 1, **more: Any) -> FleetPod:
     """A pod that asks for instances of a profile; ``GPU``: for whole ones."""
     wanted = GPU if profile == GPU else f"nvidia.com/mig-{profile}"
     return pod(name, resources={wanted: str(count)}, **more)
 
 
-def gpu_fleet(*nodes: NodeSpec, waiting: list[PodSpec] | None = None, **bound: list[PodSpec]) -> Fleet:
+def gpu_fleet(*nodes: FleetNode, waiting: list[FleetPod] | None = None, **bound: list[FleetPod]) -> Fleet:
     """A fleet, pods that wait, and pods bound to the nodes named."""
     return fleet(*nodes, pods=waiting or [], bound={name.replace("_", "-"): there for name, there in bound.items()})
 

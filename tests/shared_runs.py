@@ -124,7 +124,7 @@ def on_the_command_line() -> Iterator[None]:
     """Inside, `tonnage simulate` and `compare` take the results of bundled scenarios from here."""
     made = runs.run_all
 
-    def run_all(jobs: Sequence[runs.Job], *, quiet: bool) -> list[Result]:
+    def run_all(jobs: Sequence[runs.RunRequest], *, quiet: bool) -> list[Result]:
         asked = [_asked(job) for job in jobs]
         if None in asked:
             return made(jobs, quiet=quiet)
@@ -135,10 +135,10 @@ def on_the_command_line() -> Iterator[None]:
         yield
 
 
-def _asked(job: runs.Job) -> Asked | None:
+def _asked(job: runs.RunRequest) -> Asked | None:
     """What a job asks for, where it is a run of a bundled scenario as it stands, named as from the repository."""
     folder, _, file = str(job.scenario).removeprefix("examples/").partition("/")
     bundled = str(job.scenario).startswith("examples/") and file == "scenario.yaml"
-    if not bundled or job.trace or job.prices or Path.cwd() != REPOSITORY:
+    if not bundled or job.trace or job.prices or Path("examples").resolve() != EXAMPLES:
         return None
     return Asked(folder, job.policy, job.seed, job.check)

@@ -44,6 +44,9 @@ KEPT: dict[Places, str] = {
     ): SECONDS,
     frozenset({"cli/mig_demands.py:MOST", "workloads/contradictions.py:MOST"}): "how many each of them reads",
     frozenset({"control/partitioner.py:SETTLE_NS", "scheduling/queue.py:SETTLE_NS"}): SECONDS,
+    frozenset(
+        {"objects/api/restart_rules.py:OPERATORS", "objects/validate/common.py:LISTED"}
+    ): "of exit codes, and of the values of labels",
     frozenset({"hollow/running.py:RETRY_S", "kube/leases.py:RETRY_S"}): SECONDS,
     frozenset({"inference/sizing/loading.py:MEGA", "inference/sizing/warnings.py:MEGA"}): "bytes of a megabyte, and of "
     "megabits",

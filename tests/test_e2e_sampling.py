@@ -41,6 +41,28 @@ def test_a_long_run_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "joined", "result"),
+    [
+        ({"passed": 9, "skipped": 1}, {"passed": 4}, {"passed": 13, "skipped": 1}, "passed"),
+        ({"passed": 9}, {"passed": 4, "failed": 1}, {"passed": 13, "failed": 1}, "failed"),
+        ({"passed": 9}, {"skipped": 1}, {"error": 1, "passed": 9, "skipped": 1}, "failed"),
+    ],
+    ids=["both passed", "one failed", "in one nothing ran"],
+)
+def test_records_of_two_processes_are_one(
+    tmp_path: Path, first: dict[str, int], second: dict[str, int], joined: dict[str, int], result: str
+) -> None:
+    parts = [tmp_path / "first.json", tmp_path / "second.json"]
+    for part, outcomes in zip(parts, (first, second), strict=True):
+        record.write(part, 7, {"kills": 20, part.stem: 1}, outcomes, record.versions(), 60.0)
+    file = tmp_path / "record.json"
+    assert record.join(parts, file, 90.0)
+    found = json.loads(file.read_text())
+    assert (found["result"], found["tests"], found["minutes"]) == (result, joined, 1.5)
+    assert found["counts"] == {"first": 1, "kills": 40, "second": 1}
+
+
+@pytest.mark.parametrize(
     ("outcomes", "result"),
     [
         ({"passed": 9, "skipped": 1}, "passed"),

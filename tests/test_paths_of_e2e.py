@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -46,8 +47,26 @@ def test_both_lanes_run_and_the_failure_of_either_counts(
     capfd: pytest.CaptureFixture[str], fails: str, status: int
 ) -> None:
     words = [sys.executable, "-c", SAY, command.LANE, "3", fails]
-    assert command._side_by_side(words, dict(os.environ)) == status
+    assert command._side_by_side(words, dict(os.environ), None) == status
     assert capfd.readouterr().out.split() == ["timed", "others"]
+
+
+WRITE = "import os, sys; open(os.environ[sys.argv[1]], 'w').write(sys.argv[2]) if os.environ[sys.argv[3]] != sys.argv[4] else 0"
+PART = '{"result": "passed", "seed": 7, "tests": {"passed": 2}, "counts": {"kills": 20}, "versions": {"tonnage": "1"}}'
+
+
+@pytest.mark.parametrize(("silent", "written"), [("none", True), ("others", False)])
+def test_what_both_lanes_recorded_is_one_record_or_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], silent: str, written: bool
+) -> None:
+    file = tmp_path / "record.json"
+    words = [sys.executable, "-c", WRITE, command.RECORD, PART, command.LANE, silent]
+    assert command._side_by_side(words, dict(os.environ), file) == 0
+    assert file.exists() == written
+    assert ("no record" in capfd.readouterr().err) != written
+    if written:
+        found = json.loads(file.read_text())
+        assert (found["result"], found["tests"], found["counts"]) == ("passed", {"passed": 4}, {"kills": 40})
 
 
 @pytest.mark.parametrize(
@@ -56,10 +75,11 @@ def test_both_lanes_run_and_the_failure_of_either_counts(
         ([], False, "", "", True),
         ([], False, "1", "", False),
         (["tests/e2e/test_host.py"], False, "", "", False),
-        ([], True, "", "", False),
+        ([], True, "", "", True),
+        ([], True, "1", "", False),
         ([], False, "", "not root", False),
     ],
-    ids=["all", "all in turn", "one file", "all numbers", "where nothing can run"],
+    ids=["all", "all in turn", "one file", "all numbers", "all numbers in turn", "where nothing can run"],
 )
 def test_two_files_run_at_once_where_all_run(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], long: bool, in_turn: str, reason: str, beside: bool

@@ -96,5 +96,5 @@ def test_source_data_and_examples_are_what_runs_depend_on() -> None:
 def test_on_the_command_line_a_scenario_of_ones_own_is_run(tmp_path: Path, made: list[Asked]) -> None:
     own = load(tmp_path, [job("one")], [entry("job/one")]).document.path
     with shared_runs.on_the_command_line():
-        (found,) = runs.run_all([runs.Job(own, "only", 0, None, None, False)], quiet=True)
+        (found,) = runs.run_all([runs.RunRequest(own, "only", 0, None, None, False)], quiet=True)
     assert (found.policy, made) == ("only", [])

@@ -150,7 +150,8 @@ class Launch(msgspec.Struct, frozen=True, tag="Launch"):
         return self.claim
 
     def summary(self) -> str:
-        return f"launch {self.instance_type} ({self.capacity_type}) as {self.claim.name} for {len(self.pods)} pods"
+        pods = f"{len(self.pods)} pod{'' if len(self.pods) == 1 else 's'}"
+        return f"launch {self.instance_type} ({self.capacity_type}) as {self.claim.name} for {pods}"
 
 
 class Disrupt(msgspec.Struct, frozen=True, tag="Disrupt"):

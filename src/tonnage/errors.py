@@ -47,12 +47,13 @@ class TonnageError(Exception):
 
 
 class InputError(TonnageError):
-    """The input cannot be used. Carries one or more problems; the command line prints each on its own line."""
+    """The input cannot be used. Carries one or more problems; the command line prints each on its own line, and after
+    them ``beside``: what is suspicious in the same places."""
 
     exit_code = 2
 
-    def __init__(self, *problems: Problem) -> None:
-        self.problems = problems
+    def __init__(self, *problems: Problem, beside: tuple[Problem, ...] = ()) -> None:
+        self.problems, self.beside = problems, beside
         super().__init__("\n".join(str(problem) for problem in problems))
 
     @classmethod

@@ -104,7 +104,7 @@ def _claims(fleet: Fleet, pod_row: int, node: int, decision: Bind) -> Stale | No
         return None
     given = {(one.claim.namespace, one.claim.name): one for one in decision.claims}
     if need.waits or not given.keys() <= set(need.keys):
-        return Stale(need.waits or f"pod {fleet.pod(pod_row).key} has other claims than it had")
+        return Stale(need.waits or f"pod {fleet.pod(pod_row).key} names other ResourceClaims than before")
     for key, one in given.items():
         claim = claims.claims.get(key)
         if claim is None or one.claim.uid not in ("", claim.metadata.uid):

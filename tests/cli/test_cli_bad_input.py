@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -196,3 +197,23 @@ def test_an_unknown_field_of_a_manifest_is_a_warning_with_its_place(
     checked = tonnage(capfd, "check", tmp_path / "fixed")
     assert (checked.code, checked.err) == (0, "")
     assert f"fixed/chat.yaml:{line} spec.replica\n" in checked.out
+
+
+def test_unknown_fields_of_what_is_refused_are_told_beside_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    claim = "{name: gpu, source: {resourceClaimTemplateName: t}}"
+    (tmp_path / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+        f"spec:\n  resourceClaims:\n  - {claim}\n  containers: [{{name: main, image: x}}]\n"
+    )
+    ran = tonnage(capfd, "check", tmp_path)
+    assert ran.code == 2
+    first, second = ran.err.splitlines()
+    assert first.startswith("error: ") and "spec.resourceClaims[0]: " in first
+    assert second.startswith("warning: ") and second.endswith(
+        "pod.yaml:6:spec.resourceClaims[0].source: unknown field 'source' (it has no effect)"
+    )
+    ran = tonnage(capfd, "check", tmp_path, "-o", "json")
+    found = [(one["rule"], one["severity"]) for one in json.loads(ran.out)["findings"]]
+    assert found == [("input-refused", "error"), ("manifest-not-understood", "warning")]

@@ -63,8 +63,8 @@ def test_a_fault_of_ours_is_one_line_without_traceback(
     assert "Traceback" in ran.err and "in broken" in ran.err
 
 
-def job(folder: Path, policy: str = "fixed") -> runs.Job:
-    return runs.Job(make_scenario(folder), policy, 0, None, None, False)
+def job(folder: Path, policy: str = "fixed") -> runs.RunRequest:
+    return runs.RunRequest(make_scenario(folder), policy, 0, None, None, False)
 
 
 def test_a_mistake_that_a_worker_finds_arrives_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_worker_that_dies_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(runs, "cores", lambda: 2)
     start = runs._start
 
-    def start_and_kill(one: runs.Job) -> object:
+    def start_and_kill(one: runs.RunRequest) -> object:
         connection, process = start(one)
         process.kill()
         return connection, process

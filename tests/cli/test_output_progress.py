@@ -54,7 +54,7 @@ def test_a_terminal_sees_time_replicas_queue_nodes_and_spend() -> None:
 
 def test_several_runs_are_drawn_in_the_order_of_their_jobs_with_what_is_done_and_next() -> None:
     stream, clock = Terminal(), Clock()
-    jobs = [runs.Job(Path("scenario.yaml"), name, 0, None, None, False) for name in ("a", "b", "c", "d")]
+    jobs = [runs.RunRequest(Path("scenario.yaml"), name, 0, None, None, False) for name in ("a", "b", "c", "d")]
     with Progress(stream=stream, clock=clock) as progress:
         board = runs._Board(jobs, progress)
         for label in ("c", "b"):

@@ -83,7 +83,7 @@ def test_pods_without_a_place_and_why(tmp_path: Path, capfd: pytest.CaptureFixtu
     file = written(tmp_path / "a.yaml", deployment(2, **{"nvidia.com/gpu": "8", "cpu": "4"}), pool("g5.xlarge"))
     done = tonnage(capfd, "plan", str(file), "-q")
     assert done.code == 1
-    assert "no place: 2 pods: default/web-0, default/web-1" in done.out
+    assert "unschedulable: 2 pods: default/web-0, default/web-1" in done.out
     assert "nvidia.com/gpu 8 > 1" in done.out
 
 
@@ -144,7 +144,7 @@ def test_a_gang_needs_a_place_for_its_minimum(
     assert len(printed["plans"][1]["nodes"]) == nodes
     assert sum(len(one["pods"]) for one in printed["left_out"]) == left_out
     shown = " ".join(tonnage(capfd, "plan", str(file)).out.split())
-    assert ("leaves 3 pods of gang default/g without a place" in shown) == bool(left_out)
+    assert ("leaves 3 pods of gang default/g unschedulable" in shown) == bool(left_out)
     assert ("no saving" in shown) == bool(left_out)
 
 
@@ -278,7 +278,7 @@ def test_a_budget_for_one_reason_keeps_only_nodes_that_would_go_for_it(
 @pytest.mark.parametrize(
     ("spec", "others", "annotation", "said"),
     [
-        ({}, [BUDGET], "", "pod p0: its PodDisruptionBudget has no room"),
+        ({}, [BUDGET], "", "pod p0: its PodDisruptionBudget allows no eviction"),
         ({}, [], "8760h", "pod p0 has the annotation karpenter.sh/do-not-disrupt"),
         ({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}}, [], "", "no disruption (nodes: 0)"),
         (

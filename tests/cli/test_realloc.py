@@ -88,7 +88,7 @@ def test_a_dry_run_says_what_it_frees_and_changes_nothing(
 ) -> None:
     ran = tonnage(capfd, "realloc", "--kubeconfig", config, *MOVE, "--dry-run")
     assert (ran.code, ran.err) == (0, "")
-    assert "Deployment default/b gives 2 replicas: 2 GPUs are freed" in ran.out
+    assert "Deployment default/b gives up 2 replicas: 2 GPUs are freed" in ran.out
     assert state(client) == START
 
 
@@ -159,7 +159,7 @@ def test_of_files_it_is_said_and_no_more(capfd: pytest.CaptureFixture[str]) -> N
         ([MANIFESTS, "--from", "x", "--to", "model-a-serving", "--gpus", "1"], '--from: "x": there is no workload'),
         (
             [MANIFESTS, "--from", "model-b-serving", "--to", "model-a-serving", "--gpus", "9"],
-            "9 GPUs are not to be had",
+            "9 GPUs cannot be freed",
         ),
         (
             [MANIFESTS, "--from", "b", "--to", "a", "--gpus", "1", "--record", "r.json"],

@@ -14,9 +14,9 @@ from tonnage.objects import keda, load
 from tonnage.simulation import scenario
 from tonnage.simulation.tuning import (
     FACTORS,
-    Grid,
     ScalerScore,
     ScalerSetting,
+    SearchGrid,
     Tuning,
     halves,
     scaled_object,
@@ -53,7 +53,7 @@ class Made(Tuning):
 @pytest.mark.parametrize("share", [0.9, 0.95, 0.97, 0.98, 0.985, 0.99])
 def test_the_search_finds_what_trying_every_setting_finds(busy: Path, share: float) -> None:
     made = Made(scenario.load(busy), "keda", source_of(busy), share)
-    found = made.find(Grid())
+    found = made.find(SearchGrid())
     written = written_setting(source_of(busy))
     every = [
         made._play(ScalerSetting(written.threshold * factor, window, low), fitted=True)[0]
@@ -65,7 +65,7 @@ def test_the_search_finds_what_trying_every_setting_finds(busy: Path, share: flo
 
 
 def test_where_no_setting_attains_the_share_none_is_best(busy: Path) -> None:
-    found = Made(scenario.load(busy), "keda", source_of(busy), 0.999).find(Grid())
+    found = Made(scenario.load(busy), "keda", source_of(busy), 0.999).find(SearchGrid())
     assert (found.best, found.held_out_best) == (None, None)
     assert found.runs == len(found.tried) + 1
 

@@ -57,7 +57,8 @@ def test_the_chosen_row_comes_first_with_its_reason_and_the_next_best_three(
     start = next(i for i, line in enumerate(lines) if line.startswith("  GPU"))
     table = lines[start + 1 : start + 5]
     assert [line[0] for line in table] == [">", " ", " ", " "]
-    prices = [float(line[44:52].replace(",", "")) for line in table]
+    end = lines[start].index("$/h") + len("$/h")
+    prices = [float(line[:end].split()[-1].replace(",", "")) for line in table]
     assert prices == sorted(prices)
     assert lines[start + 6].startswith("> is the cheapest of")
 
@@ -383,3 +384,50 @@ def test_manifests_with_several_engines_ask_for_one(tmp_path: Path, capfd: pytes
     assert size(capfd, tmp_path, "--workload", "code").startswith("Qwen/Qwen3-8B")
     ran = tonnage(capfd, "size", tmp_path, "--workload", "talk")
     assert ran.code == 2 and "no engine of talk (there are Deployment/chat, Deployment/code)" in ran.err
+
+
+PIPELINE = "args: [--model=Qwen/Qwen3-8B, --pipeline-parallel-size=2]"
+PARTITION = "env: [{{name: {name}_PP_LAYER_PARTITION, value: '{layers}'}}]"
+
+
+def staged(tmp_path: Path, layers: str, image: str = "vllm/vllm-openai:v0.11.0", arguments: str = PIPELINE) -> Path:
+    file = tmp_path / "staged.yaml"
+    name = "SGLANG" if "sglang" in image else "VLLM"
+    file.write_text(deployment(image, f"{arguments}\n          {PARTITION.format(name=name, layers=layers)}"))
+    return file
+
+
+def weight_bytes(option: dict[str, Any]) -> int:
+    return sum(part["bytes"] for part in option["memory"]["parts"] if part["name"].startswith("weights"))
+
+
+@pytest.mark.parametrize(("layers", "most"), [("18,18", 18), ("10,26", 26), ("20,16", 20)])
+def test_the_stage_with_most_layers_says_what_a_gpu_of_an_uneven_pipeline_holds(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], layers: str, most: int
+) -> None:
+    """Of Qwen3-8B's 36 layers of 192,946,432 parameters, and of the embedding beside them, 151,936 x 4,096."""
+    [option] = document(capfd, staged(tmp_path, layers), "--gpu", "l40s")["options"]
+    held = most * 192_946_432 + 151_936 * 4096
+    assert weight_bytes(option) == pytest.approx(2 * held, rel=1e-3)
+    even = document(capfd, staged(tmp_path, layers), "--gpu", "l40s", "--pipeline-parallel", "3")["options"][0]
+    assert weight_bytes(even) == pytest.approx(2 * (12 * 192_946_432 + 151_936 * 4096), rel=1e-3)
+
+
+SGLANG_PIPELINE = "command: [python3, -m, sglang.launch_server, --model-path, Qwen/Qwen3-8B, --pp-size, '2']"
+
+
+@pytest.mark.parametrize(
+    ("layers", "image", "arguments", "said"),
+    [
+        ("20,20", "vllm/vllm-openai:v0.11.0", PIPELINE, "PARTITION is 20,20, but there are 2 pipeline stages and 36"),
+        ("36", "vllm/vllm-openai:v0.11.0", PIPELINE, "PARTITION is 36, but there are 2 pipeline stages and 36 layers"),
+        ("20;16", "vllm/vllm-openai:v0.11.0", PIPELINE, "VLLM_PP_LAYER_PARTITION is '20;16'"),
+        ("8,8", "lmsysorg/sglang:v0.5.5", SGLANG_PIPELINE, "SGLANG_PP_LAYER_PARTITION is 8,8, but there are 2"),
+        ("18,18", "vllm/vllm-openai:v0.11.0", "args: [--model=Qwen/Qwen3-8B, --max-num-seqs=many]", "--max-num-seqs"),
+    ],
+)
+def test_settings_that_an_engine_refuses_are_refused_here(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], layers: str, image: str, arguments: str, said: str
+) -> None:
+    ran = tonnage(capfd, "size", staged(tmp_path, layers, image, arguments), "--gpu", "l40s")
+    assert ran.code == 2 and said in ran.err

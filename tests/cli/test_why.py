@@ -16,7 +16,7 @@ TRAINING = Path(__file__).resolve().parents[2] / "examples" / "training-cluster"
 def test_a_waiting_pod_is_explained_in_80_columns_and_is_exit_code_1(capfd: pytest.CaptureFixture[str]) -> None:
     done = tonnage(capfd, "why", "finetune", CLUSTER)
     assert done.code == 1
-    assert done.out.startswith("research/finetune waits: 0/5 nodes are available: ")
+    assert done.out.startswith("research/finetune is pending: 0/5 nodes are available: ")
     assert "1  node(s) were unschedulable" in done.out
     assert "make node gpu-2 schedulable" in done.out
     assert max(map(len, done.out.splitlines()[1:])) <= 80

@@ -18,10 +18,10 @@ SET = BrokenSet("", {"name": "provisioned", "base": "provisioned"})
 @pytest.mark.parametrize(
     ("at", "state", "line"),
     [
-        ("1m", "node-comes", "waits for node gpu-00001 (g6e.2xlarge): asked for at 0:00:01, expected at 0:02:41"),
+        ("1m", "node-comes", "waits for node gpu-00001 (g6e.2xlarge): requested at 0:00:01, expected at 0:02:41"),
         ("4m", "starts", "is on gpu-00001: pulling image vllm/vllm-openai:v0.11.0 until 0:06:47"),
         ("8m", "starts", "is on gpu-00001: loading the weights of Qwen/Qwen2.5-7B-Instruct (14.2 GiB) until 0:08:40"),
-        ("9m", "starts", "is on gpu-00001: the engine starts since 0:06:49: compilation and CUDA graphs"),
+        ("9m", "starts", "is on gpu-00001: the engine has been starting since 0:06:49: compilation and CUDA graphs"),
         ("20m", "serves", "serves on gpu-00001 since 0:12:29"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_claim_that_fits_names_the_nodes_and_why_not_the_others(told: Asked) -
     assert (code, said["state"]) == (0, "starts")
     assert said["line"].startswith("is pending, and can be allocated on node-2: on node-2 it would get ")
     assert said["details"] == [
-        "node-1: claim team/mine, request gpu: needs 1 of 2 devices, 0 can be had: 2 do not match the selector of the "
+        "node-1: claim team/mine, request gpu: needs 1 of 2 devices, 0 can be allocated: 2 do not match the selector of the "
         f"request: {model('H100')}"
     ]
 
@@ -103,7 +103,7 @@ def test_what_others_hold_is_counted(told: Asked, count: int) -> None:
     code, said = told("mine", claim("mine", model("H100"), count=count), others)
     assert (code, said["state"], said["line"]) == (1, "waits", "is pending: it can be allocated on none of 2 nodes")
     assert (
-        f"node-2: claim team/mine, request gpu: needs {count} of 1 devices, 0 can be had: 1 are allocated"
+        f"node-2: claim team/mine, request gpu: needs {count} of 1 devices, 0 can be allocated: 1 are allocated"
         in said["details"]
     )
 

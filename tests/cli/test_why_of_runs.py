@@ -67,7 +67,7 @@ faults: [{{kind: pod-failure, at: 4m, workload: lab/job/tune}}, {{kind: pod-fail
 
 def test_a_job_in_back_off_says_until_when(tmp_path: Path, told: Told) -> None:
     folder = write(tmp_path, FAILING, job("tune"))
-    line = "is in back-off (1 restart): tune-0 exited with code 1; its pods are made again at 0:04:10"
+    line = "is in back-off (1 restart): tune-0 exited with code 1; its pods are recreated at 0:04:10"
     for about in ("job/tune", "pod/tune-0"):
         code, found = told(folder, about, "--at", "4m5s")
         assert (code, found["state"], found["line"]) == (1, "waits", line)
@@ -101,7 +101,9 @@ def test_who_was_preferred_is_named(tmp_path: Path, told: Told) -> None:
     folder = write(tmp_path, URGENT, job("tune"), job("urgent", priority="first"), CLASS)
     code, found = told(folder, "job/tune", "--at", "7m")
     assert (code, found["state"]) == (1, "waits")
-    assert found["line"].startswith("was preempted by Pod lab/urgent-0 at 0:06:00 and waits: 0/1 nodes are available")
+    assert found["line"].startswith(
+        "was preempted by Pod lab/urgent-0 at 0:06:00 and is pending: 0/1 nodes are available"
+    )
     assert told(folder, "job/urgent", "--at", "5m")[1]["line"] == "is created at 0:06:00"
 
 

@@ -14,7 +14,7 @@ import yaml_text
 from digests import placements
 from live.contract.same import broken, sold_out, surge
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -45,7 +45,7 @@ def example(folder: Path, policy: str, seed: int) -> Any:
     return fields
 
 
-def contract(play: Callable[[Path], Driver]) -> Any:
+def contract(play: Callable[[Path], LoopDriver]) -> Any:
     """The decisions in the simulated world, the machines' lives, and the bill."""
     with tempfile.TemporaryDirectory() as folder:
         machine = play(Path(folder))
@@ -57,7 +57,7 @@ def contract(play: Callable[[Path], Driver]) -> Any:
     }
 
 
-_CONTRACT: dict[str, Callable[[Path], Driver]] = {
+_CONTRACT: dict[str, Callable[[Path], LoopDriver]] = {
     "broken": lambda folder: broken(folder, None),
     "sold-out": lambda folder: sold_out(folder, None),
     "surge-slo": lambda _: surge("slo", 90, None),

@@ -14,7 +14,7 @@ from random_gangs import tiny
 from tonnage.decisions import Bind, Decision, Evict, Wait
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Conflict, Fleet, FleetNode, FleetPod
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import DefragLimits
 
@@ -65,7 +65,7 @@ def _line(decision: Decision) -> str:
 
 
 def _mixed(
-    rng: Random, make_node: Callable[[Random, str], NodeSpec], make_pod: Callable[[Random, str], PodSpec]
+    rng: Random, make_node: Callable[[Random, str], FleetNode], make_pod: Callable[[Random, str], FleetPod]
 ) -> Iterator[Cluster]:
     """One cluster with a hundred pending pods."""
     fleet = Fleet()

@@ -49,7 +49,10 @@ def test_a_claim_gets_as_many_devices_as_it_asks_for_in_the_order_of_the_slice()
 def test_without_enough_devices_it_gets_none_and_is_told_what_hinders() -> None:
     found = allocate([plain("a", "b")], claim(request(count=2)), state=held("a"))
     assert found.feasibility is NOT
-    assert str(found.reasons[0]) == "claim team/claim, request r: needs 2 of 2 devices, 1 can be had: 1 are allocated"
+    assert (
+        str(found.reasons[0])
+        == "claim team/claim, request r: needs 2 of 2 devices, 1 can be allocated: 1 are allocated"
+    )
     assert found.reasons[0].thrown_out[0].examples == (f"{DRIVER}/s/a",)
 
 

@@ -228,7 +228,7 @@ def test_without_karpenters_kinds_the_nodes_controller_is_degraded_and_the_other
     plane: ControlPlane, begin: Any
 ) -> None:
     text = degraded(begin("nodes"), "nodepools.karpenter.sh", "nodeclaims.karpenter.sh")
-    assert "nodes (nodepools.karpenter.sh): the cluster does not know nodepools.karpenter.sh" in text
+    assert "nodes (nodepools.karpenter.sh): the cluster does not serve nodepools.karpenter.sh" in text
     assert "install the CRDs of Karpenter" in text
     others = begin("scheduler", "replicas")
     until("ready", lambda: others.readyz() == (200, "ok\n"), 30)

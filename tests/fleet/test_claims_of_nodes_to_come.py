@@ -17,7 +17,7 @@ from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE
 from tonnage.fleet import claimed_gpus
 from tonnage.fleet.claim_plans import as_planned, slices_of
 from tonnage.fleet.device_claims import DeviceClaims
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
@@ -28,7 +28,7 @@ PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
 
 def claiming(
     known: DeviceClaims, selector: str = "", count: int = 1, name: str = "p", of: str = nvidia.GPU_CLASS
-) -> PodSpec:
+) -> FleetPod:
     """A pod with one claim for so many devices."""
     exactly = {"count": count, **({"selectors": cel(selector)} if selector else {})}
     one = claim({"name": "r", "exactly": {"deviceClassName": of, **exactly}}, name=f"{name}-claim")

@@ -11,7 +11,7 @@ import pytest
 import tonnage
 from tonnage.decisions import Evict, Reason, Ref, Wait
 from tonnage.fleet.cluster_state import UNAVAILABLE_NS, State
-from tonnage.fleet.rows import NodeFacts, NodeSpec, PodSpec
+from tonnage.fleet.rows import FleetNode, FleetPod, NodeFacts
 from tonnage.fleet.state import Fleet
 from tonnage.kube.clock import WallClock
 from tonnage.live.feed import Changes
@@ -100,7 +100,7 @@ def test_what_nodes_go_through_is_written_in_the_fleets_room_alone() -> None:
 
 def test_what_a_node_goes_through_is_undone_with_a_what_if() -> None:
     fleet = Fleet()
-    row = fleet.add_node(NodeSpec("n", {"cpu": 1000}, {}))
+    row = fleet.add_node(FleetNode("n", {"cpu": 1000}, {}))
     fleet.note(row, initialized=True, last_pod_event_ns=5)
     with fleet.what_if():
         fleet.note(row, initialized=False, leaving=True)
@@ -115,7 +115,7 @@ def test_what_a_node_goes_through_is_undone_with_a_what_if() -> None:
 def state() -> State:
     clock, changes = WallClock(), Changes(set())
     made = Observed(clock, Groups(clock, changes), price=lambda *_: 0, changes=changes)
-    made.fleet.add_pod(PodSpec("default", "p", "", {}, core.PodSpec(containers=[])))
+    made.fleet.add_pod(FleetPod("default", "p", "", {}, core.PodSpec(containers=[])))
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import GPU, fleet, node, pod, pod_spec, taint
-from tonnage.fleet.columns import Journal
+from tonnage.fleet.columns import BindingJournal
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.state import FREE_DEVICE, NO_DEVICE, Conflict, Fleet
 from tonnage.units import GIB
@@ -219,10 +219,10 @@ def test_the_revision_rises_with_every_change() -> None:
 
 
 def test_a_reader_that_fell_behind_the_journal_is_told_so() -> None:
-    journal = Journal()
-    for i in range(2 * Journal.KEPT):
+    journal = BindingJournal()
+    for i in range(2 * BindingJournal.KEPT):
         journal.append((1, 0, i))
-    assert journal.end == 2 * Journal.KEPT
+    assert journal.end == 2 * BindingJournal.KEPT
     assert journal.since(0) is None
     assert journal.since(journal.end - 2) == [(1, 0, journal.end - 2), (1, 0, journal.end - 1)]
     assert journal.since(journal.end) == []

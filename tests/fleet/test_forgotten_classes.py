@@ -9,7 +9,7 @@ from tonnage.control.scheduler import Scheduler
 from tonnage.decisions import Bind
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.scheduling import place
 
@@ -22,12 +22,12 @@ def _fleet() -> Fleet:
     fleet = Fleet()
     for name in ("a", "b"):
         amounts = {"cpu": 8_000, "memory": 2**34, "pods": 110, "nvidia.com/gpu": 4}
-        fleet.add_node(NodeSpec(name, amounts, {}, device_resource="nvidia.com/gpu"))
+        fleet.add_node(FleetNode(name, amounts, {}, device_resource="nvidia.com/gpu"))
     return fleet
 
 
 def _pod(fleet: Fleet, number: int) -> int:
-    return fleet.add_pod(PodSpec("default", f"job-{number}", f"uid-{number}", {"job-name": str(number)}, SPEC))
+    return fleet.add_pod(FleetPod("default", f"job-{number}", f"uid-{number}", {"job-name": str(number)}, SPEC))
 
 
 def test_only_the_classes_of_living_pods_are_left() -> None:

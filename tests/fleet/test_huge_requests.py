@@ -8,7 +8,7 @@ import pytest
 from tonnage.control.nodes import Pools, Provisioner
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.objects.quantity import LARGEST, amount
 from tonnage.provisioning.catalogue import Catalogue
@@ -24,7 +24,7 @@ def _spec(cpu: str = "1", memory: str = "1Gi", containers: int = 1) -> core.PodS
 
 def _fleet() -> Fleet:
     fleet = Fleet()
-    fleet.add_node(NodeSpec("node", {"cpu": 8_000, "memory": 2**34, "pods": 110}, {}))
+    fleet.add_node(FleetNode("node", {"cpu": 8_000, "memory": 2**34, "pods": 110}, {}))
     return fleet
 
 
@@ -35,8 +35,8 @@ def test_an_amount_is_held_to_what_adds_up(resource: str, written: str) -> None:
 
 def test_a_pod_that_asks_for_it_waits_and_the_others_are_placed() -> None:
     fleet = _fleet()
-    fleet.add_pod(PodSpec("default", "huge", "1", {}, _spec(cpu=HUGE, memory=HUGE, containers=50)))
-    fleet.add_pod(PodSpec("default", "plain", "2", {}, _spec()))
+    fleet.add_pod(FleetPod("default", "huge", "1", {}, _spec(cpu=HUGE, memory=HUGE, containers=50)))
+    fleet.add_pod(FleetPod("default", "plain", "2", {}, _spec()))
     decisions = place.decide(Snapshot(0, fleet))
     kinds = {decision.pod.name: type(decision) for decision in decisions if isinstance(decision, Bind | Wait)}
     assert kinds == {"huge": Wait, "plain": Bind}
@@ -45,9 +45,9 @@ def test_a_pod_that_asks_for_it_waits_and_the_others_are_placed() -> None:
 def test_pods_of_others_that_were_bound_all_the_same_fill_their_node() -> None:
     fleet = _fleet()
     for number in range(100):
-        row = fleet.add_pod(PodSpec("default", f"huge-{number}", str(number), {}, _spec(memory=HUGE, containers=9)))
+        row = fleet.add_pod(FleetPod("default", f"huge-{number}", str(number), {}, _spec(memory=HUGE, containers=9)))
         fleet.bind(row, 0, observed=True)
-    fleet.add_pod(PodSpec("default", "plain", "p", {}, _spec()))
+    fleet.add_pod(FleetPod("default", "plain", "p", {}, _spec()))
     (decision,) = place.decide(Snapshot(0, fleet))
     assert isinstance(decision, Wait)
     assert "Insufficient memory" in decision.reason.verdict
@@ -59,6 +59,6 @@ def test_nobody_buys_a_node_for_it() -> None:
             return Snapshot(0, fleet)
 
     fleet = Fleet()
-    fleet.add_pod(PodSpec("default", "huge", "1", {}, _spec(cpu=HUGE)))
+    fleet.add_pod(FleetPod("default", "huge", "1", {}, _spec(cpu=HUGE)))
     decisions = Provisioner(Catalogue.load(None), Pools).decide(World())  # type: ignore[arg-type]
     assert [type(decision) for decision in decisions] == [Wait]

@@ -9,7 +9,7 @@ import pytest
 
 from builders import fleet, node
 from tonnage.fleet.labels import LabelColumns, alike
-from tonnage.fleet.state import NodeSpec
+from tonnage.fleet.state import FleetNode
 
 KEYS = ("zone", "rack", "pool")
 
@@ -58,7 +58,7 @@ def test_the_columns_of_a_fleet_follow_nodes_that_come_and_labels_that_change() 
         return {name: values[n] if n >= 0 else None for name, n in number.items()}
 
     assert zones() == {"a": "x", "b": None}
-    made.add_node(NodeSpec("c", {"cpu": 1000}, {"zone": "y"}))
+    made.add_node(FleetNode("c", {"cpu": 1000}, {"zone": "y"}))
     made.set_labels(rows["b"], {"zone": "z"})
     assert zones() == {"a": "x", "b": "z", "c": "y"}
     with made.what_if():

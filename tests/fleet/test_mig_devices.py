@@ -15,7 +15,7 @@ from tonnage.fleet.fits import choices
 from tonnage.fleet.geometry import MEDIA, geometry
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import laid_out, offered
-from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Conflict, Fleet, FleetNode, FleetPod
 
 H100 = Cut(How.MIG, isolated=True, gpu="h100")
 
@@ -24,12 +24,12 @@ def resource(profile: str) -> str:
     return f"nvidia.com/mig-{profile}"
 
 
-def instance(name: str, *profiles: str) -> PodSpec:
+def instance(name: str, *profiles: str) -> FleetPod:
     counts = Counter(resource(profile) for profile in profiles)
     return pod(name, cpu=0, resources={profile: str(n) for profile, n in counts.items()})
 
 
-def cards(*cuts: Cut, **more: Any) -> NodeSpec:
+def cards(*cuts: Cut, **more: Any) -> FleetNode:
     return node("a", resources=offered(cuts, GPU), cuts=cuts, device_resource=GPU, **more)
 
 

@@ -11,25 +11,25 @@ from tonnage.fleet.devices import OPEN, Cut, How
 from tonnage.fleet.fits import choices, fits
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import offered
-from tonnage.fleet.state import FREE_DEVICE, SHARED_DEVICE, Conflict, Fleet, PodSpec
+from tonnage.fleet.state import FREE_DEVICE, SHARED_DEVICE, Conflict, Fleet, FleetPod
 
 MEMORY = {"nvidia.com/gpu.memory": "80000"}
 REPLICAS = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 
 
-def share(name: str, fraction: str, devices: int = 1) -> PodSpec:
+def share(name: str, fraction: str, devices: int = 1) -> FleetPod:
     return pod(name, cpu=0, annotations={"gpu-fraction": fraction, "gpu-fraction-num-devices": str(devices)})
 
 
-def memory(name: str, mib: int) -> PodSpec:
+def memory(name: str, mib: int) -> FleetPod:
     return pod(name, cpu=0, annotations={"gpu-memory": str(mib)})
 
 
-def virtual(name: str, gpus: int = 1, **amounts: int) -> PodSpec:
+def virtual(name: str, gpus: int = 1, **amounts: int) -> FleetPod:
     return pod(name, cpu=0, gpus=gpus, resources={f"nvidia.com/{key}": str(n) for key, n in amounts.items()})
 
 
-def bind(made: Fleet, spec: PodSpec, devices: tuple[int, ...] | None = None) -> tuple[int, ...]:
+def bind(made: Fleet, spec: FleetPod, devices: tuple[int, ...] | None = None) -> tuple[int, ...]:
     found = made.bind(made.add_pod(spec), 0, devices)
     assert violations(made) == []
     return found

@@ -42,9 +42,9 @@ def played(folder: Path, source: str, rate: float) -> tuple[Result, run.SetUp]:
 @pytest.mark.parametrize("rate", [1.0, 4.0])
 def test_a_replay_of_what_was_measured_meets_the_slo_as_the_hour_did(rate: float, tmp_path: Path) -> None:
     result, made = played(tmp_path, f"trace: {TRACE}", rate)
-    stored, end_ns = readings.Stored(made.cluster.records.store), MINUTES * 60 * NS_PER_S
+    stored, end_ns = readings.StoredReadings(made.cluster.records.store), MINUTES * 60 * NS_PER_S
     served = readings.find_served(stored, SERVICE, 0, end_ns)
-    profile = measured.fit_measured(stored, served, ProfileSource("hour"), measured.Wanted(0, end_ns))
+    profile = measured.fit_measured(stored, served, ProfileSource("hour"), measured.MeasuredPeriod(0, end_ns))
     assert sum(profile.arrivals) == pytest.approx(made.cluster.services[0].received, rel=0.03)
     (tmp_path / "hour.yaml").write_text(profile_file.to_yaml(profile))
     again, _ = played(tmp_path, "profile: hour.yaml", 1.0)

@@ -54,3 +54,39 @@ def test_files_alone_have_the_same_cause_as_their_scenario(
     files, scenario = (json.loads(tonnage(capfd, *one, "-o", "json").out)["told"] for one in asked)
     assert files["state"] == scenario["state"]
     assert (files["line"], files["help"], files["rule"]) == (scenario["line"], scenario["help"], scenario["rule"])
+
+
+ONE_GPU = """\
+apiVersion: v1
+kind: Node
+metadata: {{name: gpu-1, labels: {labels}}}
+status: {{allocatable: {{cpu: "8", memory: 64Gi, pods: "110", nvidia.com/gpu: "1"}}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: part, namespace: default, annotations: {annotations}}}
+spec: {{containers: [{{name: main, image: busybox, resources: {{limits: {limits}}}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "limits"),
+    [
+        ("{}", "{nvidia.com/gpu: 1, nvidia.com/gpumem: 4000}"),
+        ("{}", "{nvidia.com/gpu: 1, nvidia.com/gpumem-percentage: 50}"),
+        ("{gpu-memory: '4000'}", "{}"),
+    ],
+)
+def test_memory_of_gpus_is_asked_for_and_no_node_says_how_much_there_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], annotations: str, limits: str
+) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(ONE_GPU.format(labels="{}", annotations=annotations, limits=limits))
+    done = tonnage(capfd, "why", "part", file, "-o", "json")
+    told = json.loads(done.out)["told"]
+    assert done.code == 1
+    assert "1 node(s) do not say how much memory their GPUs have" in told["line"]
+    assert told["help"].startswith("label the nodes with nvidia.com/gpu.memory")
+    labelled = "{nvidia.com/gpu.memory: '81920'}"
+    file.write_text(ONE_GPU.format(labels=labelled, annotations=annotations, limits=limits))
+    assert tonnage(capfd, "why", "part", file).code == 0

@@ -12,7 +12,7 @@ from live.contract.training import job, set_up
 from tonnage.kube.resources import JOBS, PODS
 from tonnage.machines import pods
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.objects import SimulatedPod, Workload
 from tonnage.objects import core
 from tonnage.workloads.failures import Cause
 
@@ -26,17 +26,17 @@ class Batch:
         self.done = False
         self.heard: list[str] = []
 
-    def before(self, cluster: SimulatedCluster, pod: Pod) -> None: ...
-    def after(self, cluster: SimulatedCluster, pod: Pod) -> None:
+    def before(self, cluster: SimulatedCluster, pod: SimulatedPod) -> None: ...
+    def after(self, cluster: SimulatedCluster, pod: SimulatedPod) -> None:
         self.heard.append("after")
 
-    def lost(self, cluster: SimulatedCluster, pod: Pod, cause: Cause) -> None: ...
-    def paced(self, cluster: SimulatedCluster, pod: Pod) -> None: ...
-    def exits(self, cluster: SimulatedCluster, pod: Pod, cause: Cause, exit_code: int, said: str) -> None: ...
-    def has_succeeded(self, pod: Pod) -> bool:
+    def lost(self, cluster: SimulatedCluster, pod: SimulatedPod, cause: Cause) -> None: ...
+    def paced(self, cluster: SimulatedCluster, pod: SimulatedPod) -> None: ...
+    def exits(self, cluster: SimulatedCluster, pod: SimulatedPod, cause: Cause, exit_code: int, said: str) -> None: ...
+    def has_succeeded(self, pod: SimulatedPod) -> bool:
         return self.done
 
-    def saved_ns(self, pod: Pod) -> int:
+    def saved_ns(self, pod: SimulatedPod) -> int:
         return 0
 
     def settle(self, now_ns: int) -> None: ...

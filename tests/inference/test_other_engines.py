@@ -11,7 +11,7 @@ from tonnage.inference.config import engine_config, replica
 from tonnage.inference.memory.engines import engine_memory
 from tonnage.inference.other_engines import replica_of
 from tonnage.inference.servers import engine_flags, other_servers
-from tonnage.inference.servers.exposition import Sample, of_kind
+from tonnage.inference.servers.exposition import ExpositionSample, of_kind
 from tonnage.inference.vllm_args import VllmArgs
 from tonnage.objects import core
 from tonnage.units import GIB
@@ -175,9 +175,9 @@ def test_a_model_that_does_not_fit_is_refused(engine: str) -> None:
 
 def test_metrics_have_the_names_of_the_engine() -> None:
     samples = [
-        Sample("vllm:num_requests_running", (), 1.0),
-        Sample("vllm:time_to_first_token_seconds_bucket", (("le", "1.0"),), 2.0),
-        Sample("vllm:prompt_tokens_total", (), 3.0),
+        ExpositionSample("vllm:num_requests_running", (), 1.0),
+        ExpositionSample("vllm:time_to_first_token_seconds_bucket", (("le", "1.0"),), 2.0),
+        ExpositionSample("vllm:prompt_tokens_total", (), 3.0),
     ]
     assert [one.name for one in of_kind(samples, "sglang")] == [
         "sglang:num_running_reqs",

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tonnage.inference.engine import Engine, EngineConfig
-from tonnage.inference.engine.scheduler import Scheduler
+from tonnage.inference.engine.scheduler import EngineScheduler
 from tonnage.inference.prompts import BlockNames
 from tonnage.inference.timing import BatchTiming, LinearTiming, PolynomialTiming, StepTiming
 
@@ -47,13 +47,13 @@ def test_parts_in_a_row_are_the_steps_one_by_one(
 ) -> None:
     config = EngineConfig(24, 8, 1 << 20, blocks, BLOCK)
     steps: list[int] = []
-    schedule = Scheduler.schedule
+    schedule = EngineScheduler.schedule
 
-    def counted(self: Scheduler, start: int) -> bool:
+    def counted(self: EngineScheduler, start: int) -> bool:
         steps.append(start)
         return schedule(self, start)
 
-    monkeypatch.setattr(Scheduler, "schedule", counted)
+    monkeypatch.setattr(EngineScheduler, "schedule", counted)
     for seed in range(6):
         in_a_row = seen_of(seed, timing, config, macro=True, caching=caching)
         few = len(steps)

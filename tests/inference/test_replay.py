@@ -17,7 +17,7 @@ import pytest
 from tonnage.errors import InputError
 from tonnage.inference.engine import EngineConfig
 from tonnage.inference.engine.prefix_cache import PrefixCache
-from tonnage.inference.replay.run import Cluster, Log, Replay, _Held, _LateView, log_of, replay
+from tonnage.inference.replay.run import Log, Replay, ReplayWorkers, _Held, _LateView, log_of, replay
 from tonnage.inference.replay.tuning import NothingServed, halves, tune
 from tonnage.inference.routing.book import Book
 from tonnage.inference.routing.catalog import NAMES, make_policy
@@ -60,7 +60,7 @@ def policy(name: str) -> RoutingPolicy:
 
 
 def play(log: Log, name: str, **options: int) -> Replay:
-    return replay(log, Cluster(options.pop("workers", 3), CONFIG, TIMING), policy(name), **options)
+    return replay(log, ReplayWorkers(options.pop("workers", 3), CONFIG, TIMING), policy(name), **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +98,7 @@ def test_what_a_policy_does_not_look_at_changes_nothing_though_engines_are_not_b
     if kind == "too long":
         longer = [8_192 if number % 10 == 3 else tokens for number, tokens in enumerate(log.prompt)]
         log = Log(log.arrival_ns, longer, log.output, log.paths)
-    cluster = Cluster(3, config, TIMING, caching)
+    cluster = ReplayWorkers(3, config, TIMING, caching)
     plain, looking, receipts = policy(name), policy(name), policy(name)
     assert plain.looks != "caches"
     looking.looks = "caches"
@@ -174,7 +174,7 @@ def test_a_router_is_told_how_long_answers_will_be_only_when_asked_to() -> None:
     log = make_log(9, requests=5)
     for known in (False, True):
         watched = Watched()
-        replay(log, Cluster(1, CONFIG, TIMING), watched, known_outputs=known)
+        replay(log, ReplayWorkers(1, CONFIG, TIMING), watched, known_outputs=known)
         told = [request.expected_output for request, _, _ in watched.asked]
         assert told == (list(log.output) if known else [None] * 5)
 
@@ -191,7 +191,7 @@ def test_the_router_sees_blocks_in_the_tiers_below_the_gpu_and_how_quickly_they_
     paths = [((1_000 * number, 1_000 * number + 300),) for number in range(3)]
     log = Log([0, 10**10, 2 * 10**10, 3 * 10**10], [prompt] * 4, [1] * 4, [*paths, paths[0]])
     watched = Watched()
-    replay(log, Cluster(2, CONFIG, TIMING, tiers=stack), watched)
+    replay(log, ReplayWorkers(2, CONFIG, TIMING, tiers=stack), watched)
     _, last, workers = watched.asked[-1]
     # 400 blocks on the GPU hold the third prompt and the head of the second; 500 in host memory the third and some of
     # the second; remote has all.
@@ -207,7 +207,7 @@ def test_a_higher_priority_of_a_request_is_a_lower_value_for_the_engine() -> Non
     """One sequence at a time: of two that wait, the one of higher priority is first though it came later."""
     config = EngineConfig(512, 1, 8_192, 400, 16, policy="priority")
     log = Log([0, 1, 2], [400, 400, 400], [5, 5, 5], priorities=[0, 1, 7])
-    result = replay(log, Cluster(1, config, TIMING), policy("least-loaded"))
+    result = replay(log, ReplayWorkers(1, config, TIMING), policy("least-loaded"))
     order = sorted(result.served, key=lambda one: one.finish_ns)
     assert [one.request_id for one in order] == [0, 2, 1]
 
@@ -242,7 +242,7 @@ def test_a_late_view_is_the_cache_as_it_was() -> None:
 
 def test_tuning_never_ends_worse_than_the_defaults_on_what_it_fits() -> None:
     log = make_log(6, requests=120)
-    found = tune(log, Cluster(3, CONFIG, TIMING), rounds=1)
+    found = tune(log, ReplayWorkers(3, CONFIG, TIMING), rounds=1)
     assert found.fitted_after <= found.fitted_before
     assert found.fitted_before == found.trials[0].score
     assert min(trial.score for trial in found.trials) == found.fitted_after
@@ -252,7 +252,9 @@ def test_tuning_never_ends_worse_than_the_defaults_on_what_it_fits() -> None:
 
 
 def test_weights_that_are_worse_on_what_they_were_not_fitted_to_are_not_given() -> None:
-    made = [tune(make_log(seed, requests=60, gap_ms=20), Cluster(3, CONFIG, TIMING), rounds=1) for seed in range(12)]
+    made = [
+        tune(make_log(seed, requests=60, gap_ms=20), ReplayWorkers(3, CONFIG, TIMING), rounds=1) for seed in range(12)
+    ]
     worse = [one for one in made if one.held_out_after > one.held_out_before]
     assert worse and len(worse) < len(made)
     for one in made:
@@ -271,14 +273,14 @@ def test_a_half_of_which_nothing_fits_into_an_engine_is_refused(longest_first: b
         16,
     )
     with pytest.raises(NothingServed, match=f"none of the 10 requests of the {half} half fits into an engine"):
-        tune(log, Cluster(2, CONFIG, TIMING), rounds=1)
+        tune(log, ReplayWorkers(2, CONFIG, TIMING), rounds=1)
 
 
 def test_a_linear_timing_serves_a_replay_too() -> None:
     timing = LinearTiming(base_ps=5_000_000_000, token_ps=50_000_000, cached_ps=40_000)
     log = make_log(8)
     costs = EngineCosts(timing, CONFIG.max_num_batched_tokens)
-    result = replay(log, Cluster(3, CONFIG, timing), make_policy("tonnage", costs))
+    result = replay(log, ReplayWorkers(3, CONFIG, timing), make_policy("tonnage", costs))
     assert len(result.served) == len(log)
 
 
@@ -309,7 +311,7 @@ def test_the_dynamo_policy_reuses_what_dynamo_s_own_router_does(runs: int, withi
     trace = load_trace(TRACE)
     log = log_of(trace, 64)
     config = EngineConfig(8_192, 256, 1 << 20, 16_384, 64, reserve_full_prompt=True)
-    cluster = Cluster(4, config, PolynomialTiming(16_384 * 64))
+    cluster = ReplayWorkers(4, config, PolynomialTiming(16_384 * 64))
     ours = [replay(log, cluster, make_policy("dynamo"), seed=seed).reuse for seed in range(runs)]
     words = [sys.executable, "-c", _PEER, TRACE, str(runs)]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)

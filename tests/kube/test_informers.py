@@ -309,7 +309,7 @@ def test_a_missing_crd_is_a_problem_until_it_is_there(api: ScriptedApi, informer
     pods = informers.add(PODS, Pod)
     until(informers, lambda: pods.synced and bool(informers.problems()))
     assert informers.problems() == {
-        "nodeclaims.karpenter.sh": "the cluster does not know nodeclaims.karpenter.sh (install the CRDs of Karpenter)"
+        "nodeclaims.karpenter.sh": "the cluster does not serve nodeclaims.karpenter.sh (install the CRDs of Karpenter)"
     }
     assert not informers.wait_synced(0.1)
     api.absent.clear()

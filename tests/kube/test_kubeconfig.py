@@ -522,13 +522,13 @@ def test_an_expired_token_is_one_line(write: Write) -> None:
             ApiError(404, "NotFound", "404 page not found"),
             "list",
             NODE_CLAIMS,
-            "the cluster does not know nodeclaims.karpenter.sh (install the CRDs of Karpenter)",
+            "the cluster does not serve nodeclaims.karpenter.sh (install the CRDs of Karpenter)",
         ),
         (
             ApiError(404, "NotFound", "404 page not found"),
             "list",
             PODS,
-            "the cluster does not know pods (the API server must serve v1)",
+            "the cluster does not serve pods (the API server must serve v1)",
         ),
         (ApiError(409, "Conflict", "changed"), "update", PODS, "update pods: changed (Conflict)"),
         (

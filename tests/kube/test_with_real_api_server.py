@@ -218,7 +218,7 @@ def test_a_missing_crd_is_named(informers: Informers) -> None:
     informers.add(NODE_POOLS, NodePool)
     until(informers, lambda: bool(informers.problems()))
     assert informers.problems() == {
-        "nodepools.karpenter.sh": "the cluster does not know nodepools.karpenter.sh (install the CRDs of Karpenter)"
+        "nodepools.karpenter.sh": "the cluster does not serve nodepools.karpenter.sh (install the CRDs of Karpenter)"
     }
 
 

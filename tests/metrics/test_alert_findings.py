@@ -38,6 +38,10 @@ spec:
         (f"0.5 < max({USED} / {FREE})", "from where 33% are used"),
         (f"avg_over_time({USED}[5m]) / avg_over_time({FREE}[5m]) * 100 > 150", "from where 60% are used"),
         (f"{USED} / {FREE} < 1", "below where 50% are used"),
+        (f"{USED} > 0.9 * {FREE}", "from where 47% are used"),
+        (f"4 * sum by (Hostname) ({FREE}) <= sum by (Hostname) ({USED})", "from where 80% are used"),
+        (f"{USED} / 0.9 >= {FREE}", "from where 47% are used"),
+        (f"max_over_time(({USED} / {FREE})[5m:1m]) > 0.9", "from where 47% are used"),
     ],
 )
 def test_what_is_used_divided_by_what_is_free_fires_at_another_share(expr: str, share: str) -> None:
@@ -56,6 +60,8 @@ def test_what_is_used_divided_by_what_is_free_fires_at_another_share(expr: str, 
         f"{FREE} / {USED} < 0.1",
         f"{USED} / on (UUID) gpu_memory_total > 0.9",
         f"{USED} > 70000",
+        f"{USED} > {FREE}",
+        f"{USED} > 0.9 * ({USED} + {FREE})",
     ],
 )
 def test_other_ratios_are_left_alone(expr: str) -> None:

@@ -11,7 +11,7 @@ from tonnage.metrics.functions import Dialect, Samples, extrapolated, histogram_
 from tonnage.metrics.promql import (
     PROMETHEUS_2,
     PROMETHEUS_3,
-    EvaluationError,
+    QueryError,
     Scalar,
     UnsupportedQuery,
     Vector,
@@ -146,7 +146,7 @@ def test_the_time_of_day_counts_from_the_epoch_that_is_given() -> None:
     ],
 )
 def test_what_cannot_be_answered_is_an_error(query: str) -> None:
-    with pytest.raises(EvaluationError):
+    with pytest.raises(QueryError):
         ask(query)
 
 
@@ -201,7 +201,7 @@ def test_what_is_no_instant_query_is_an_input_error(query: str) -> None:
     ],
 )
 def test_what_prometheus_answers_with_an_error_is_an_error(query: str, message: str) -> None:
-    with pytest.raises(EvaluationError, match=message):
+    with pytest.raises(QueryError, match=message):
         evaluate(parse(query), gpus(), 300 * S)
 
 

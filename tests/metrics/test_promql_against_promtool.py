@@ -14,7 +14,7 @@ import pytest
 
 from deep_seeds import deep
 from tonnage.metrics.functions import Dialect
-from tonnage.metrics.promql import EvaluationError, Scalar, Vector, evaluate, parse
+from tonnage.metrics.promql import QueryError, Scalar, Vector, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.units import NS_PER_S
 
@@ -370,7 +370,7 @@ def hold_beside(rng: random.Random, kind: type[Queries], tmp_path: Path, least: 
         label = f"{text} at {second} s: promtool says {theirs}"
         try:
             ours = evaluate(parse(text), store, second * NS_PER_S, dialect=version, step_ns=5 * NS_PER_S)
-        except EvaluationError as error:
+        except QueryError as error:
             assert theirs == "err", f"{label}, we say {error}"
             continue
         assert theirs != "err", label

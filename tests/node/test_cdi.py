@@ -25,7 +25,7 @@ def partitioned() -> SimulatedMachine:
 
 
 def test_devices_have_their_names_and_nodes() -> None:
-    names = cdi.Names(("index", "uuid", "type-index"))
+    names = cdi.NameStrategies(("index", "uuid", "type-index"))
     spec = cdi.spec_of(partitioned(), RealFiles(VERSION, Path("/nowhere")), names=names)
     found = {one["name"]: [n["path"] for n in one["containerEdits"]["deviceNodes"]] for one in spec["devices"]}
     assert found["0"] == found["gpu0"] == ["/dev/nvidia0"]

@@ -225,7 +225,7 @@ def kube_objects(draw: Any) -> KubeObject:
         config = keda.HorizontalPodAutoscalerConfig(behavior=behavior)
         scaled = keda.ScaledObjectSpec(
             scale_target_ref=keda.ScaleTarget(name="d"),
-            triggers=[keda.Trigger(type="prometheus", metadata=metadata)],
+            triggers=[keda.ScaleTrigger(type="prometheus", metadata=metadata)],
             min_replica_count=draw(st.integers(0, 3)),
             advanced=keda.Advanced(horizontal_pod_autoscaler_config=config) if draw(st.booleans()) else None,
         )

@@ -140,6 +140,11 @@ def test_the_source_of_a_resource_claim_is_a_field_that_is_gone(tmp_path: Path, 
     [(at, said)] = refused(tmp_path, alone)
     assert at == "spec.resourceClaims[0]"
     assert "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`" in said
+    with pytest.raises(InputError) as error:
+        load.read([tmp_path])
+    assert [(one.where.field, one.message) for one in error.value.beside] == [
+        ("spec.resourceClaims[0].source", "unknown field 'source'")
+    ]
     both = pod({}, resourceClaims=[{"name": "gpu", "resourceClaimName": "c", "source": source}])
     (tmp_path / "y.yaml").write_text(yaml_text.dump_all([both]))
     told = [one for one in load.read([tmp_path / "y.yaml"]).problems if "unknown field" in one.message]

@@ -26,16 +26,16 @@ from relayout_builders import (
 from tonnage.decisions import Launch, Reason, Ref, Relayout
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.snapshot import ClaimView, Snapshot
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.partitioning import adapt
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of
-from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.filters import SchedulerFilters
 
 
 def decide(snapshot: Snapshot) -> list[Relayout]:
-    return adapt.decide(snapshot, Filters.of(snapshot.fleet))
+    return adapt.decide(snapshot, SchedulerFilters.of(snapshot.fleet))
 
 
 def names(made: Fleet) -> set[str]:
@@ -66,7 +66,7 @@ def test_idle_small_instances_make_room_for_a_large_one_that_is_waited_for() -> 
     (one,) = decide(seen(made))
     assert (one.before, one.device, one.node.name) == (SEVEN, 0, "a")
     assert [profile for profile, _ in one.after or ()].count(HALF) == 1
-    assert one.reason.verdict == "no GPU gives nvidia.com/mig-3g.40gb for default/p"
+    assert one.reason.verdict == "no GPU offers nvidia.com/mig-3g.40gb for default/p"
     assert dict(one.reason.evidence) == {
         "waiting": 1,
         "served here": 1,
@@ -163,7 +163,7 @@ def test_a_pod_that_asks_for_several_instances_gets_them_on_one_node() -> None:
 
 
 def test_a_gang_of_which_only_a_part_would_fit_changes_nothing() -> None:
-    def waiting(count: int) -> list[PodSpec]:
+    def waiting(count: int) -> list[FleetPod]:
         return [_member(f"p{i}", "default/g") for i in range(count)]
 
     gangs = {"default/g": Gang("default/g", 3)}
@@ -173,7 +173,7 @@ def test_a_gang_of_which_only_a_part_would_fit_changes_nothing() -> None:
     assert {one.node.name for one in decide(seen(made, gangs=gangs))} == {"a", "b"}
 
 
-def _member(name: str, gang: str) -> PodSpec:
+def _member(name: str, gang: str) -> FleetPod:
     return replace(asking(name, HALF), gang=gang)
 
 

@@ -10,7 +10,7 @@ from relayout_builders import ALL, EMPTY, HALF, HALVES, SEVEN, SMALL, WHOLE, app
 from tonnage.control.nodes import Pools, Provisioner
 from tonnage.control.partitioner import Partitioner
 from tonnage.decisions import Bind, Instances, Relayout
-from tonnage.fleet.rows import NodeSpec, PodSpec
+from tonnage.fleet.rows import FleetNode, FleetPod
 from tonnage.fleet.state import Fleet
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scheduling import place
@@ -41,12 +41,12 @@ def decided(made: Fleet) -> list[Relayout]:
     return [one for one in found if isinstance(one, Relayout)]
 
 
-def host(name: str, *cards: Any) -> NodeSpec:
+def host(name: str, *cards: Any) -> FleetNode:
     made = gpu_node(name, *cards)
     return type(made)(**{key: getattr(made, key) for key in made.__slots__} | {"labels": {**made.labels, HOST: name}})
 
 
-def apart(name: str, **more: Any) -> PodSpec:
+def apart(name: str, **more: Any) -> FleetPod:
     return asking(name, HALF, labels={"app": "x"}, affinity=APART, **more)
 
 

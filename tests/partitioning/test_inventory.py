@@ -10,7 +10,7 @@ import pytest
 from tonnage.errors import InputError
 from tonnage.objects import apps, core
 from tonnage.partitioning import documents, mig_parted
-from tonnage.partitioning.inventory import Inventory, inventory
+from tonnage.partitioning.inventory import CardInventory, inventory
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
 MIG = "nvidia.com/mig-"
@@ -36,7 +36,7 @@ def pod(name: str, resource: str, count: int = 1, on: str = "", phase: str = "")
     return msgspec.convert({**content, "status": {"phase": phase}}, core.Pod)
 
 
-def layouts(found: Inventory) -> list[tuple[list[str], int]]:
+def layouts(found: CardInventory) -> list[tuple[list[str], int]]:
     """(profiles, how many are in use) of each card."""
     return [([one.profile for one in card.running], len(card.busy)) for card in found.cards]
 

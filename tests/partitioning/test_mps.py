@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import InputError, Where
-from tonnage.partitioning.mps import Client, divide, limits
+from tonnage.partitioning.mps import MpsClient, divide, limits
 
 parts = st.floats(0.01, 1.0)
 
@@ -34,13 +34,13 @@ def test_mps_on_a_mig_instance_is_refused_with_its_place() -> None:
 
 
 def test_processes_that_fill_the_gpu_divide_it_by_their_percentages() -> None:
-    assert divide([Client(percent=25)] * 4) == pytest.approx([0.25] * 4)
-    assert divide([Client(percent=75), Client(percent=25)]) == pytest.approx([0.75, 0.25])
-    assert divide([Client()] * 2) == pytest.approx([0.5, 0.5])
+    assert divide([MpsClient(percent=25)] * 4) == pytest.approx([0.25] * 4)
+    assert divide([MpsClient(percent=75), MpsClient(percent=25)]) == pytest.approx([0.75, 0.25])
+    assert divide([MpsClient()] * 2) == pytest.approx([0.5, 0.5])
 
 
 def test_processes_that_leave_sms_free_run_beside_each_other_at_full_speed() -> None:
-    assert divide([Client(sms=0.25, bandwidth=0.2, percent=25)] * 4) == pytest.approx([1.0] * 4)
+    assert divide([MpsClient(sms=0.25, bandwidth=0.2, percent=25)] * 4) == pytest.approx([1.0] * 4)
 
 
 def test_nobody_gets_nothing() -> None:
@@ -48,7 +48,7 @@ def test_nobody_gets_nothing() -> None:
 
 
 def test_memory_bandwidth_is_shared_whatever_the_percentage() -> None:
-    assert divide([Client(sms=0.2, bandwidth=1.0, percent=25)] * 4) == pytest.approx([0.25] * 4)
+    assert divide([MpsClient(sms=0.2, bandwidth=1.0, percent=25)] * 4) == pytest.approx([0.25] * 4)
 
 
 def measured(card: str) -> list[tuple[str, list[dict[str, str]]]]:
@@ -62,7 +62,7 @@ def test_speeds_are_near_those_of_a_real_card_where_percentages_add_up_to_100(ca
     limited = [(case, rows) for case, rows in measured(card) if sum(int(row["percent"]) for row in rows) <= 100]
     errors = []
     for case, rows in limited:
-        clients = [Client(float(row["sms"]), float(row["bandwidth"]), float(row["percent"])) for row in rows]
+        clients = [MpsClient(float(row["sms"]), float(row["bandwidth"]), float(row["percent"])) for row in rows]
         for row, speed in zip(rows, divide(clients), strict=True):
             errors.append(abs(speed / float(row["speed"]) - 1))
             assert errors[-1] < worst, case
@@ -79,8 +79,8 @@ def test_without_limits_a_client_of_short_kernels_starves_beside_one_of_long_ker
     assert speed["decode"] < 0.2
 
 
-@given(st.lists(st.builds(Client, parts, parts, st.floats(1, 100)), min_size=1, max_size=12))
-def test_no_more_is_used_than_there_is_and_nobody_exceeds_its_percentage(clients: list[Client]) -> None:
+@given(st.lists(st.builds(MpsClient, parts, parts, st.floats(1, 100)), min_size=1, max_size=12))
+def test_no_more_is_used_than_there_is_and_nobody_exceeds_its_percentage(clients: list[MpsClient]) -> None:
     speeds = divide(clients)
     assert sum(one.sms * speed for one, speed in zip(clients, speeds, strict=True)) <= 1 + 1e-9
     assert sum(one.bandwidth * speed for one, speed in zip(clients, speeds, strict=True)) <= 1 + 1e-9
@@ -88,8 +88,8 @@ def test_no_more_is_used_than_there_is_and_nobody_exceeds_its_percentage(clients
         assert 0 < speed <= min(1.0, one.percent / 100 / one.sms) + 1e-9
 
 
-@pytest.mark.parametrize("one", [Client(sms=0.0), Client(bandwidth=1.1), Client(percent=0)])
-def test_parts_outside_0_to_1_are_refused(one: Client) -> None:
+@pytest.mark.parametrize("one", [MpsClient(sms=0.0), MpsClient(bandwidth=1.1), MpsClient(percent=0)])
+def test_parts_outside_0_to_1_are_refused(one: MpsClient) -> None:
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         divide([one])
 

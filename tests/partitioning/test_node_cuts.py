@@ -14,7 +14,7 @@ from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.devices import OPEN, How, replica
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import REPLICAS_LABEL, STRATEGY_LABEL, offered
-from tonnage.fleet.state import Conflict, NodeSpec
+from tonnage.fleet.state import Conflict, FleetNode
 from tonnage.objects import core, load
 from tonnage.partitioning.configurations import read
 from tonnage.partitioning.labels import NodeGpu, predict
@@ -208,7 +208,7 @@ def test_instances_of_strategy_single_are_shared_too(maps: Configurations) -> No
 def test_instances_given_as_gpus_hold_what_they_are_and_never_more_than_the_card(name: str) -> None:
     made = cut_node(OWN, {MIG_CONFIG: name}, "h100", 2)
     there = fleet(
-        NodeSpec("n", {GPU: made.offers[GPU], "cpu": 99_000, "pods": 99}, {}, device_resource=GPU, cuts=made.cuts)
+        FleetNode("n", {GPU: made.offers[GPU], "cpu": 99_000, "pods": 99}, {}, device_resource=GPU, cuts=made.cuts)
     )
     waiting = [there.add_pod(pod(f"p{i}", 0.1, 0, 1)) for i in range(made.offers[GPU] + 1)]
     for row in waiting[:-1]:

@@ -242,7 +242,7 @@ def test_pods_that_no_machine_would_take_say_why(wanted: Any, why: str) -> None:
 def test_node_pools_of_karpenter_are_no_groups() -> None:
     pool = node_pool("default", ("karpenter.sh/capacity-type", "In", ["on-demand"]))
     found = plan(pods(1, shape(1, 1)), [], [pool], MARKET)
-    assert not found.launches and found.waits[0].reason.verdict == "no node takes it, and there is no node group"
+    assert not found.launches and found.waits[0].reason.verdict == "no feasible node, and there is no node group"
 
 
 # ---- shrinking ----
@@ -300,7 +300,7 @@ def test_a_node_below_the_threshold_whose_pods_find_room_is_unneeded() -> None:
 def test_of_nodes_that_need_each_other_only_one_goes() -> None:
     found, kept = scan(running("a", movable("p", 1.5)), running("b", movable("q", 1.5)))
     assert [one.node.name for one in found] == ["a"]
-    assert kept == {"b": "its pods find no room on other nodes"}
+    assert kept == {"b": "its pods do not fit on other nodes"}
 
 
 def test_of_a_node_with_gpus_only_these_count() -> None:
@@ -318,7 +318,7 @@ def test_of_a_node_with_gpus_only_these_count() -> None:
     ("pod", "why"),
     [
         ({}, ""),
-        ({"controller": ""}, "has no controller that would make it again"),
+        ({"controller": ""}, "has no controller that would recreate it"),
         ({"controller": "pytorchjob"}, "is controlled by a pytorchjob (--skip-nodes-with-custom-controller-pods)"),
         ({"controller": "", "safe_to_evict": "true"}, ""),
         ({"safe_to_evict": "false"}, 'has the annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false"'),
@@ -329,8 +329,11 @@ def test_of_a_node_with_gpus_only_these_count() -> None:
             "is in kube-system without a PodDisruptionBudget (--skip-nodes-with-system-pods)",
         ),
         ({"namespace": "kube-system", "budgets": ("b",)}, ""),
-        ({"budgets": ("b",), "blocked": True}, "has a PodDisruptionBudget without room"),
-        ({"budgets": ("b",), "blocked": True, "safe_to_evict": "true"}, "has a PodDisruptionBudget without room"),
+        ({"budgets": ("b",), "blocked": True}, "has a PodDisruptionBudget that allows no eviction"),
+        (
+            {"budgets": ("b",), "blocked": True, "safe_to_evict": "true"},
+            "has a PodDisruptionBudget that allows no eviction",
+        ),
         ({"do_not_disrupt": "true"}, "has the annotation karpenter.sh/do-not-disrupt"),
         ({"belongs": True, "controller": ""}, ""),
     ],
@@ -417,7 +420,7 @@ def test_spread_and_taints_keep_pods_from_finding_room() -> None:
     )
     found, kept = scan(running("a", movable("p", 1)), tainted)
     assert [one.node.name for one in found] == ["b"]
-    assert kept == {"a": "its pods find no room on other nodes"}
+    assert kept == {"a": "its pods do not fit on other nodes"}
     able = movable("p", 1)
     able = msgspec.structs.replace(
         able,

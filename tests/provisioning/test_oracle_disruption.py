@@ -18,7 +18,7 @@ from disruption_cases import DisruptionCase, asked_of_karpenter, conditions, dra
 from plan_differences import answers, read_requirements, written_requirements
 
 from tonnage.provisioning import consolidation
-from tonnage.provisioning.consolidation import Proposal, Round
+from tonnage.provisioning.consolidation import DisruptionProposal, Round
 
 pytestmark = pytest.mark.e2e
 
@@ -78,7 +78,7 @@ def mine_of(case: DisruptionCase) -> Answer:
     return "", [], []
 
 
-def _claims(found: Proposal) -> list[Any]:
+def _claims(found: DisruptionProposal) -> list[Any]:
     return sorted(
         (
             each.load.template.name,

@@ -16,7 +16,7 @@ from tonnage.facts import instances
 from tonnage.facts.labels import GPU, MIG_CONFIG
 from tonnage.fleet.asks import SHARED_GPU
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.state import NodeSpec, PodSpec
+from tonnage.fleet.state import FleetNode, FleetPod
 from tonnage.objects import core, karpenter, load
 from tonnage.partitioning.configurations import read
 from tonnage.partitioning.mig_cards import known_configs
@@ -72,11 +72,11 @@ def offering(
     return node_pool("cut", *wanted, labels=labels, **more)
 
 
-def instance_of(name: str, profile: str, count: int = 1, **more: Any) -> PodSpec:
+def instance_of(name: str, profile: str, count: int = 1, **more: Any) -> FleetPod:
     return pod(name, 0.1, 0.1, resources={f"nvidia.com/mig-{profile}": str(count)}, **more)
 
 
-def plan(pods: list[PodSpec], *pools: karpenter.NodePool, configurations: Configurations = OWN) -> Plan:
+def plan(pods: list[FleetPod], *pools: karpenter.NodePool, configurations: Configurations = OWN) -> Plan:
     return planner.plan(pending(pods), [], pools, ALL_TYPES, PlanSettings(configurations=configurations))
 
 
@@ -206,12 +206,12 @@ def test_a_cut_node_on_its_way_takes_the_rest_of_its_instances() -> None:
 # ---- what is planned is what comes ----
 
 
-def join_cut(launch: Launch, configurations: Configurations = OWN) -> NodeSpec:
+def join_cut(launch: Launch, configurations: Configurations = OWN) -> FleetNode:
     """The node of a launch with its GPUs cut as its labels say."""
     of = instances.get(launch.instance_type)
     cut = cut_node(configurations, launch.labels, of.gpu, of.resource_count)
     own = {name: n for name, n in launch.allocatable.items() if not name.startswith("nvidia.com/")}
-    return NodeSpec(
+    return FleetNode(
         launch.claim.name,
         {**own, **cut.offers},
         launch.labels,
@@ -237,7 +237,7 @@ def test_the_allocatable_of_a_plan_is_that_of_the_node_for_every_type_and_config
             assert {name: n for name, n in planned.items() if name.startswith("nvidia.com/")} == cut.offers
             made = fleet()
             row = made.add_node(
-                NodeSpec(
+                FleetNode(
                     "n", cut.offers, labels, gpu=one.gpu, device_resource=GPU, cuts=cut.cuts, instance_type=one.name
                 )
             )

@@ -16,7 +16,7 @@ from tonnage.control.nodes import Pools, Provisioner
 from tonnage.decisions import Alternative, Launch, Ref, Wait
 from tonnage.facts import instances
 from tonnage.fleet.snapshot import ClaimView, Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core, karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
@@ -30,11 +30,11 @@ TYPE, CAPACITY = "node.kubernetes.io/instance-type", "karpenter.sh/capacity-type
 MIXED = {"nvidia.com/mig.strategy": "mixed"}
 
 
-def share(name: str, fraction: str, **more: Any) -> PodSpec:
+def share(name: str, fraction: str, **more: Any) -> FleetPod:
     return pod(name, 0.1, 0.1, annotations={"gpu-fraction": fraction}, **more)
 
 
-def of_memory(name: str, mib: int) -> PodSpec:
+def of_memory(name: str, mib: int) -> FleetPod:
     return pod(name, 0.1, 0.1, annotations={"gpu-memory": str(mib)})
 
 
@@ -46,7 +46,7 @@ def gpus_of(name: str, gpus: int, cpu: int = 64) -> instances.InstanceType:
     return instance(name, cpu=cpu, memory_gib=256, gpus=gpus, max_pods=200)
 
 
-def pending(pods: list[PodSpec]) -> list[PendingPod]:
+def pending(pods: list[FleetPod]) -> list[PendingPod]:
     return [
         PendingPod(Ref("Pod", s.name, s.namespace, s.uid), PodShape.of(s.spec, s.annotations), s.created_ns)
         for s in pods
@@ -54,7 +54,7 @@ def pending(pods: list[PodSpec]) -> list[PendingPod]:
 
 
 def plan(
-    pods: list[PodSpec],
+    pods: list[FleetPod],
     *pools: karpenter.NodePool,
     catalogue: Catalogue = ALL_TYPES,
     nodes: list[ExistingNode] | None = None,
@@ -72,7 +72,7 @@ def join(made: Fleet, launch: Launch) -> None:
     """The node of the launch is there, as the simulator makes it."""
     of = instances.get(launch.instance_type)
     made.add_node(
-        NodeSpec(
+        FleetNode(
             launch.claim.name,
             dict(launch.allocatable),
             launch.labels,
@@ -178,7 +178,7 @@ def test_two_memory_asks_share_a_large_card_and_need_two_small_ones() -> None:
 
 
 def test_memory_and_cores_of_hami_are_counted_apart() -> None:
-    def slim(name: str, mib: int, cores: int) -> PodSpec:
+    def slim(name: str, mib: int, cores: int) -> FleetPod:
         asked = {GPU: "1", "nvidia.com/gpumem": str(mib), "nvidia.com/gpucores": str(cores)}
         return pod(name, 0.1, 0.1, resources=asked)
 
@@ -356,7 +356,7 @@ def test_a_group_that_may_make_a_smaller_card_is_no_good_for_the_memory_planned_
 CARDS = pool("g4dn.12xlarge", "g5.xlarge", "g5.12xlarge", "g6.xlarge", "g6e.xlarge", "g6e.12xlarge", "p5.4xlarge")
 
 
-def random_pod(rng: Random, name: str, created_ns: int) -> PodSpec:
+def random_pod(rng: Random, name: str, created_ns: int) -> FleetPod:
     """One whole device or a few, a fraction, MiB, or MiB and cores apart."""
     what = rng.randrange(5)
     more: dict[str, Any] = {"created_ns": created_ns}
@@ -373,7 +373,7 @@ def random_pod(rng: Random, name: str, created_ns: int) -> PodSpec:
     return pod(name, 0.2, 0.2, annotations={"gpu-fraction": str(rng.choice([0.1, 0.25, 0.3, 0.5, 0.6, 0.9]))}, **more)
 
 
-def random_pods(seed: int) -> list[PodSpec]:
+def random_pods(seed: int) -> list[FleetPod]:
     rng = Random(seed)
     return [random_pod(rng, f"p{i:02d}", i * NS_PER_S) for i in range(rng.randint(2, 14))]
 

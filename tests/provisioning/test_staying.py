@@ -57,7 +57,10 @@ def test_what_its_nodepool_says_keeps_a_node(disruption: dict[str, Any], said: s
     ("held", "said"),
     [
         ({"do_not_disrupt": "true"}, "Cannot disrupt Node: pod p has the annotation karpenter.sh/do-not-disrupt"),
-        ({"budgets": ("b",), "blocked": True}, "Cannot disrupt Node: pod p: its PodDisruptionBudget has no room"),
+        (
+            {"budgets": ("b",), "blocked": True},
+            "Cannot disrupt Node: pod p: its PodDisruptionBudget allows no eviction",
+        ),
         ({"budgets": ("a", "b")}, "Cannot disrupt Node: pod p: several PodDisruptionBudgets select it"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tonnage.decisions import Ref, Scale
-from tonnage.scaling.behavior import Behavior, PolicyKind, Rules, ScalingPolicy, Select
+from tonnage.scaling.behavior import Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy
 from tonnage.scaling.hpa import HpaSpec, HpaState, Metric, recommend
 from tonnage.scaling.replicas import MetricReading, PodReading, PodState, TargetKind, to_milli
 from tonnage.units import NS_PER_S
@@ -28,9 +28,9 @@ def spec(*metrics: Metric, low: int = 1, high: int = 10, behavior: Behavior | No
     return HpaSpec(ref, TARGET, high, metrics or (external(10),), low, behavior or Behavior())
 
 
-def rules(*policies: tuple[str, int, int], window_s: int = 0, select: str = "Max") -> Rules:
+def rules(*policies: tuple[str, int, int], window_s: int = 0, select: str = "Max") -> ScalingRules:
     made = tuple(ScalingPolicy(PolicyKind(kind), value, period * NS_PER_S) for kind, value, period in policies)
-    return Rules(window_s * NS_PER_S, made, Select(select))
+    return ScalingRules(window_s * NS_PER_S, made, SelectPolicy(select))
 
 
 def pod(name: str, value: float | None, *, request: float = 1.0, state: PodState = PodState.COUNTED) -> PodReading:

@@ -11,10 +11,10 @@ import msgspec
 from tonnage.decisions import Scale
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.scaling import slo
-from tonnage.scheduling.seats import Seats
+from tonnage.scheduling.seats import SchedulerSeats
 from tonnage.units import NS_PER_S
 
 GPU = "nvidia.com/gpu"
@@ -40,7 +40,7 @@ class Cluster:
         for name in names:
             pool = "pool" if name.startswith("bought") else ""
             room = {"cpu": 10**6, "memory": 2**50, "pods": 100, GPU: gpus}
-            self.fleet.add_node(NodeSpec(name, room, {}, device_resource=GPU, node_pool=pool))
+            self.fleet.add_node(FleetNode(name, room, {}, device_resource=GPU, node_pool=pool))
 
     def pods(
         self,
@@ -60,7 +60,7 @@ class Cluster:
             name = f"{workload.rpartition('/')[2]}-{len(views):02d}"
             container = {"name": "vllm", "resources": {"requests": {GPU: str(gpus)} if gpus else {"cpu": "1"}}}
             spec = msgspec.convert({"containers": [container], **(more or {})}, core.PodSpec)
-            row = self.fleet.add_pod(PodSpec("inference", name, name, {}, spec, workload))
+            row = self.fleet.add_pod(FleetPod("inference", name, name, {}, spec, workload))
             if node:
                 self.fleet.bind(row, self.fleet.node_by_name[node])
             bound, up = (0 if node else None), (0 if node and ready else None)
@@ -75,7 +75,7 @@ class Cluster:
         spec = msgspec.convert({"containers": [container]}, core.PodSpec)
         for number in range(size):
             pod = f"{name}-{number}"
-            self.fleet.add_pod(PodSpec(namespace, pod, pod, {}, spec, gang=key))
+            self.fleet.add_pod(FleetPod(namespace, pod, pod, {}, spec, gang=key))
         self.gangs[key] = Gang(key, size)
         return self
 
@@ -91,7 +91,7 @@ class Loop:
     """Ticks the policy every 15 s over one cluster; arrivals come in equal gaps unless a count is given."""
 
     def __init__(self, cluster: Cluster, *targets: slo.Target) -> None:
-        self.seats = Seats()
+        self.seats = SchedulerSeats()
         self.cluster, self.targets = cluster, targets or (target(),)
         self.memory: dict[str, slo.Memory] = {}
         self.now_s = 0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scaling_builders import Loop, external, rules, spec
 
 from deep_seeds import examples
-from tonnage.scaling.behavior import Behavior, History, Rules, ScaleEvent, down_limit, up_limit
+from tonnage.scaling.behavior import Behavior, History, ScaleEvent, ScalingRules, down_limit, up_limit
 from tonnage.units import NS_PER_S
 
 NOW = 1_000 * NS_PER_S
@@ -117,7 +117,7 @@ behaviors = st.builds(
 )
 
 
-def allowed(direction: Rules, sign: int, start_of) -> int:
+def allowed(direction: ScalingRules, sign: int, start_of) -> int:
     """The bound from the definition: each policy applied to the replica count at the start of its period."""
     ends = []
     for policy in direction.policies:

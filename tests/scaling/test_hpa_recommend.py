@@ -128,10 +128,10 @@ def test_a_reading_per_metric_is_required() -> None:
 @pytest.mark.parametrize(
     ("spec", "pods", "value", "replicas", "verdict"),
     [
-        (4, 5, 48, 5, "within tolerance of its target: the 5 pods that there are stay"),
-        (4, 3, 29, None, "within tolerance of its target: the 3 pods that there are stay"),
+        (4, 5, 48, 5, "within tolerance of its target: the 5 current pods stay"),
+        (4, 3, 29, None, "within tolerance of its target: the 3 current pods stay"),
         (4, 5, 60, 6, "above target"),
-        (4, 4, 41, None, "asks for what is there"),
+        (4, 4, 41, None, "asks for the current replicas"),
     ],
 )
 def test_within_tolerance_an_external_metric_asks_for_the_pods_that_there_are(

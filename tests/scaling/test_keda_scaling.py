@@ -16,7 +16,7 @@ from tonnage.metrics.promql import Result, Sample, Scalar, Vector, evaluate, par
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.keda import ScaledObject
-from tonnage.scaling.behavior import Behavior, PolicyKind, Rules, ScalingPolicy
+from tonnage.scaling.behavior import Behavior, PolicyKind, ScalingPolicy, ScalingRules
 from tonnage.scaling.hpa import HpaState, Metric, recommend
 from tonnage.scaling.keda import (
     Fallback,
@@ -72,8 +72,8 @@ def test_the_published_scaled_object_becomes_this_hpa(tmp_path: Path) -> None:
     assert hpa.metrics == (Metric("External", "s0-prometheus", TargetKind.AVERAGE_VALUE, 70_000),)
     percent, pods = PolicyKind.PERCENT, PolicyKind.PODS
     assert hpa.behavior == Behavior(
-        up=Rules(0, (ScalingPolicy(percent, 100, 15 * NS_PER_S), ScalingPolicy(pods, 4, 15 * NS_PER_S))),
-        down=Rules(300 * NS_PER_S, (ScalingPolicy(percent, 25, 60 * NS_PER_S),)),
+        up=ScalingRules(0, (ScalingPolicy(percent, 100, 15 * NS_PER_S), ScalingPolicy(pods, 4, 15 * NS_PER_S))),
+        down=ScalingRules(300 * NS_PER_S, (ScalingPolicy(percent, 25, 60 * NS_PER_S),)),
         explicit=True,
     )
 

@@ -17,7 +17,7 @@ from tonnage.fleet.snapshot import Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.metrics.promql import Vector, parse
 from tonnage.objects.keda import ScaledObject
-from tonnage.scaling.cron import Window
+from tonnage.scaling.cron import CronWindow
 from tonnage.scaling.hpa import Metric
 from tonnage.scaling.keda import (
     Fallback,
@@ -65,14 +65,14 @@ def unix_ns(*date: int) -> int:
     ],
 )
 def test_a_cron_window_is_open_between_start_and_end_in_its_time_zone(date: tuple[int, ...], open_: bool) -> None:
-    window = Window("0 8 * * 1-5", "30 18 * * 1-5", "Europe/Berlin", 4)
+    window = CronWindow("0 8 * * 1-5", "30 18 * * 1-5", "Europe/Berlin", 4)
     assert window.is_open(unix_ns(*date)) is open_
     assert window.value(unix_ns(*date)) == (4.0 if open_ else 0.0)
 
 
 @pytest.mark.parametrize(("hour", "open_"), [(21, False), (22, True), (3, True), (6, False)])
 def test_a_cron_window_may_pass_midnight(hour: int, open_: bool) -> None:
-    assert Window("0 22 * * *", "0 6 * * ?", "UTC", 2).is_open(unix_ns(2026, 3, 2, hour, 0)) is open_
+    assert CronWindow("0 22 * * *", "0 6 * * ?", "UTC", 2).is_open(unix_ns(2026, 3, 2, hour, 0)) is open_
 
 
 def test_a_cron_trigger_is_an_external_metric_with_a_target_of_one(tmp_path: Path) -> None:

@@ -91,9 +91,9 @@ def test_whole_replicas_are_given_and_whole_ones_gained() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "gpus", "said"),
     [
-        (held(B, 2), held(A, 1), 3, "has 2 replicas: 3 GPUs are not to be had"),
+        (held(B, 2), held(A, 1), 3, "has 2 replicas: 3 GPUs cannot be freed"),
         (held(B, 4, 1, hpa("b", 3, 8)), held(A, 1), 2, "has 4 replicas and keeps 3"),
-        (held(B, 1), held(A, 1), 2, "has 1 replica: 2 GPUs are not to be had"),
+        (held(B, 1), held(A, 1), 2, "has 1 replica: 2 GPUs cannot be freed"),
         (held(B, 2, 1, hpa("b", 0, 8)), held(A, 1), 2, "would have no replica left, and HorizontalPodAutoscaler llm/b"),
         (held(B, 4), held(A, 1, 8), 2, "takes 8 GPUs, and 2 would be freed"),
         (held(B, 4), held(B, 4), 1, "is both"),

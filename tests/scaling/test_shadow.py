@@ -21,7 +21,7 @@ from tonnage.objects import core
 from tonnage.scaling.behavior import Behavior
 from tonnage.scaling.keda import KedaSpec, Trigger
 from tonnage.scaling.replicas import TargetKind
-from tonnage.traffic.readings import Stored
+from tonnage.traffic.readings import StoredReadings
 from tonnage.units import NS_PER_S
 
 LABELS = {"namespace": "inference", "deployment": TARGET.name}
@@ -29,7 +29,7 @@ CHAT = PastWorkload("Deployment", "inference", TARGET.name, core.PodSpec(contain
 MINUTES = 60 * NS_PER_S
 
 
-def measured(**series: Sequence[float]) -> Stored:
+def measured(**series: Sequence[float]) -> StoredReadings:
     """One sample every 15 s of each metric from second 0; ``replicas`` and ``ready`` as kube-state-metrics has them."""
     names = {"replicas": REPLICAS["Deployment"], "ready": READY["Deployment"]}
     samples = [
@@ -37,7 +37,7 @@ def measured(**series: Sequence[float]) -> Stored:
         for name, values in series.items()
         for i, value in enumerate(values)
     ]
-    return Stored(stored(samples))
+    return StoredReadings(stored(samples))
 
 
 def keda(behavior: Behavior | None = None, high: int = 20) -> KedaSpec:
@@ -46,7 +46,9 @@ def keda(behavior: Behavior | None = None, high: int = 20) -> KedaSpec:
                     behavior=behavior or Behavior())  # fmt: skip
 
 
-def seen(past: Stored, workload: PastWorkload, scaled: KedaSpec, *, until_s: int, after_s: int = 0) -> list[ScalerStep]:
+def seen(
+    past: StoredReadings, workload: PastWorkload, scaled: KedaSpec, *, until_s: int, after_s: int = 0
+) -> list[ScalerStep]:
     steps: list[ScalerStep] = []
     loops = ShadowAutoscalers(Autoscalers([], [scaled], {}), steps.append).loops()
     play(Past(past, [workload], after_s * NS_PER_S), loops, 0, until_s * NS_PER_S)
@@ -135,7 +137,7 @@ def annotated(**more: str) -> PastWorkload:
     return replace(CHAT, annotations={**written, **{f"tonnage.dev/{name}": text for name, text in more.items()}})
 
 
-def planned(past: Stored, workload: PastWorkload, until_s: int) -> list[ScalerStep]:
+def planned(past: StoredReadings, workload: PastWorkload, until_s: int) -> list[ScalerStep]:
     steps: list[ScalerStep] = []
     planner = ReplicaPlanner("slo", lambda snapshot: opted_in(snapshot)[0])
     loops: list[Loop] = ShadowPlanner(planner, steps.append).loops()
@@ -146,8 +148,8 @@ def planned(past: Stored, workload: PastWorkload, until_s: int) -> list[ScalerSt
 def test_the_slo_policy_looks_at_the_past_too_and_says_why_it_holds() -> None:
     steady = measured(received=[75 * i for i in range(20)], flying=[4] * 20, replicas=[3] * 20)
     steps = planned(steady, annotated(), 285)
-    assert steps[0].reason.verdict == "held: too little is known of what arrives"
-    assert {(one.wanted, one.reason.verdict) for one in steps[8:]} == {(3, "held: what is there is needed")}
+    assert steps[0].reason.verdict == "held: too few samples of the arrival rate"
+    assert {(one.wanted, one.reason.verdict) for one in steps[8:]} == {(3, "held: all replicas are needed")}
     assert dict(steps[-1].reason.evidence)["arrivals_per_s"] == 5.0
 
 
@@ -157,7 +159,7 @@ def test_the_slo_policy_holds_without_data_and_names_what_is_missing(name: str) 
     del series[name]
     steps = planned(measured(**series), annotated(), 285)
     assert {one.wanted for one in steps} == {3}
-    assert steps[-1].reason.verdict == f"held: no data of what arrives or is in flight: {name} answers nothing"
+    assert steps[-1].reason.verdict == f"held: no data for arrivals or requests in flight: {name} answers nothing"
 
 
 def test_the_slo_policy_follows_its_own_replicas() -> None:

@@ -14,7 +14,7 @@ from slo_builders import TICK_S, A, B, Cluster, Loop, target
 from deep_seeds import examples
 from tonnage.decisions import Scale
 from tonnage.scaling import slo
-from tonnage.scheduling.seats import Seats
+from tonnage.scheduling.seats import SchedulerSeats
 from tonnage.units import NS_PER_S
 
 KEPT8 = ["kept-1"] * 8
@@ -49,7 +49,7 @@ def test_the_reason_carries_the_numbers_and_the_alternatives() -> None:
     assert evidence["arrivals_per_s"] == 6.0 and evidence["capacity_per_replica"] == 1.0
     assert evidence["backlog"] == 5.0 and evidence["horizon_s"] == 60.0
     assert evidence["needed"] == decision.replicas == 8, "6.37 for the demand, 5 + (6 - 4) * 60 requests / 180 s more"
-    assert evidence["others_wait"] is False, "the four find no free GPU, but they are its own"
+    assert evidence["others_pending"] is False, "the four find no free GPU, but they are its own"
     assert [a.name for a in decision.reason.alternatives] == ["hold", "the need of this tick alone"]
     assert decision.current == 4 and decision.remove == ()
 
@@ -159,13 +159,13 @@ def test_data_that_stops_holds_what_there_is() -> None:
 
 @pytest.mark.parametrize("reading", [slo.TrafficReading(None, 5.0), slo.TrafficReading(5.0, None)])
 def test_half_a_reading_is_none(reading: slo.TrafficReading) -> None:
-    decisions, memory = slo.decide(_four().snapshot(1), [target()], {A: reading}, {}, Seats())
+    decisions, memory = slo.decide(_four().snapshot(1), [target()], {A: reading}, {}, SchedulerSeats())
     assert decisions == [] and (memory[A].counts, memory[A].needs) == ((), ())
     assert memory[A].reason.verdict.startswith("held: no data")
 
 
 def test_a_workload_that_is_not_there_is_left_alone() -> None:
-    decisions, _ = slo.decide(_four().snapshot(1), [target(B)], {B: slo.TrafficReading(5.0, 5.0)}, {}, Seats())
+    decisions, _ = slo.decide(_four().snapshot(1), [target(B)], {B: slo.TrafficReading(5.0, 5.0)}, {}, SchedulerSeats())
     assert decisions == []
 
 
@@ -494,7 +494,9 @@ def test_warm_caches_need_fewer_replicas() -> None:
         memory: dict[str, slo.Memory] = {}
         for tick in range(10):
             reading = slo.TrafficReading(8.0 * tick * TICK_S, 0.0, (), 100.0, found)
-            decisions, memory = slo.decide(cluster.snapshot(tick * TICK_S), [one], {A: reading}, memory, Seats())
+            decisions, memory = slo.decide(
+                cluster.snapshot(tick * TICK_S), [one], {A: reading}, memory, SchedulerSeats()
+            )
         return decisions[0].replicas if decisions else 4, dict(decisions[0].reason.evidence).get("reuse")
 
     assert needed(0.0) == (9, None)

@@ -13,7 +13,7 @@ from tonnage.metrics.promql import Scalar, evaluate, parse
 from tonnage.metrics.store import SeriesStore
 from tonnage.scaling.behavior import Behavior
 from tonnage.scaling.bounds import Interval, additive, bounds, resolve, several_series
-from tonnage.scaling.reach import Reach, reach
+from tonnage.scaling.reach import ReplicaRange, reach
 from tonnage.scaling.replicas import TargetKind
 from tonnage.units import NS_PER_S
 
@@ -158,15 +158,15 @@ def test_no_value_ever_lies_outside_the_bounds_and_one_series_stays_one(query: s
 @pytest.mark.parametrize(
     ("kind", "low", "high", "target", "expected"),
     [
-        ("AverageValue", 0, 100, 70, Reach(1, 2)),
-        ("AverageValue", 0, 1, 80, Reach(1, 1)),
-        ("AverageValue", 0, 105, 100, Reach(1, 1)),  # within tolerance of one replica
-        ("AverageValue", 0, INF, 10, Reach(1, 10)),
-        ("AverageValue", 100, 100, 10, Reach(10, 10)),
-        ("Value", 0, 100, 70, Reach(1, 10)),
-        ("Value", 0, 100, 95, Reach(1, 1)),
-        ("Value", 100, 100, 10, Reach(10, 10)),
-        ("Value", 0, 1, 80, Reach(1, 1)),
+        ("AverageValue", 0, 100, 70, ReplicaRange(1, 2)),
+        ("AverageValue", 0, 1, 80, ReplicaRange(1, 1)),
+        ("AverageValue", 0, 105, 100, ReplicaRange(1, 1)),  # within tolerance of one replica
+        ("AverageValue", 0, INF, 10, ReplicaRange(1, 10)),
+        ("AverageValue", 100, 100, 10, ReplicaRange(10, 10)),
+        ("Value", 0, 100, 70, ReplicaRange(1, 10)),
+        ("Value", 0, 100, 95, ReplicaRange(1, 1)),
+        ("Value", 100, 100, 10, ReplicaRange(10, 10)),
+        ("Value", 0, 1, 80, ReplicaRange(1, 1)),
     ],
 )
 def test_the_counts_that_bounded_values_can_lead_to(kind, low, high, target, expected) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects import core
 from tonnage.scheduling import place
 
@@ -23,9 +23,9 @@ CLAIMED: dict[str, dict[str, Any]] = {
 
 def _decide(written: dict[str, Any], settings: place.Settings) -> list[Any]:
     fleet = Fleet()
-    fleet.add_node(NodeSpec("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
+    fleet.add_node(FleetNode("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
     spec = msgspec.convert({"containers": [{"name": "main"}], **written}, core.PodSpec)
-    fleet.add_pod(PodSpec("default", "pod", "uid", {}, spec))
+    fleet.add_pod(FleetPod("default", "pod", "uid", {}, spec))
     return place.decide(Snapshot(0, fleet), settings)
 
 
@@ -67,9 +67,9 @@ def test_a_pod_of_a_group_that_is_not_known_is_never_bound_alone(
     labels: dict[str, str], annotations: dict[str, str]
 ) -> None:
     fleet = Fleet()
-    fleet.add_node(NodeSpec("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
+    fleet.add_node(FleetNode("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
     spec = msgspec.convert({"containers": [{"name": "main"}]}, core.PodSpec)
-    fleet.add_pod(PodSpec("default", "pod", "uid", labels, spec, annotations=annotations))
+    fleet.add_pod(FleetPod("default", "pod", "uid", labels, spec, annotations=annotations))
     (decision,) = place.decide(Snapshot(0, fleet), STRICT)
     assert isinstance(decision, Wait)
     assert "group default/train" in decision.reason.verdict
@@ -89,9 +89,9 @@ def test_a_group_of_a_project_that_is_absent_is_no_group(
     labels: dict[str, str], annotations: dict[str, str], project: str
 ) -> None:
     fleet = Fleet()
-    fleet.add_node(NodeSpec("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
+    fleet.add_node(FleetNode("node", {"cpu": 64_000, "memory": 2**40, "pods": 110}, {}))
     spec = msgspec.convert({"containers": [{"name": "main"}]}, core.PodSpec)
-    fleet.add_pod(PodSpec("default", "pod", "uid", labels, spec, annotations=annotations))
+    fleet.add_pod(FleetPod("default", "pod", "uid", labels, spec, annotations=annotations))
     others = frozenset({"kai", "coscheduling", "volcano", "kueue", "yunikorn"} - {project})
     (decision,) = place.decide(Snapshot(0, fleet, absent_groups=others), STRICT)
     assert isinstance(decision, Wait)

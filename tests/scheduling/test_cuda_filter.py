@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from builders import GPU, fleet, node, placed, pod, verdict
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.objects import core
 
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/cuda.driver-version.full": "535.161.08"}
@@ -17,7 +17,7 @@ V100 = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-16GB", "nvidia.com/cuda.drive
 TORCH = "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime"
 
 
-def gpu_pod(image: str, name: str = "p", gpus: int = 1, **environment: str) -> PodSpec:
+def gpu_pod(image: str, name: str = "p", gpus: int = 1, **environment: str) -> FleetPod:
     env = [{"name": key, "value": value} for key, value in environment.items()]
     requests: dict[str, Any] = {GPU: str(gpus)} if gpus else {}
     container = {"name": "main", "image": image, "env": env, "resources": {"requests": requests}}

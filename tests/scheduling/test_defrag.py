@@ -14,19 +14,19 @@ from preemption_builders import Cluster, budget, cluster, nominated, victims, we
 from tonnage.decisions import Bind, Decision, Evict
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import PodLife
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.scheduling.defrag import DefragLimits, DefragPlan, NoDefrag
 from tonnage.scheduling.place import defragment
 
 NO_COOLDOWN = DefragLimits(cooldown_ns=0, steps=200)
 
 
-def owned(name: str, gpus: int = 1, **fields: object) -> PodSpec:
+def owned(name: str, gpus: int = 1, **fields: object) -> FleetPod:
     """A pod that its controller makes again."""
     return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")  # type: ignore[arg-type]
 
 
-def scattered(*pods_by_node: list[PodSpec], gpus: int = 4, waiting: int = 4, **fields: object) -> Cluster:
+def scattered(*pods_by_node: list[FleetPod], gpus: int = 4, waiting: int = 4, **fields: object) -> Cluster:
     """Nodes a, b, … with these pods, and one pod that waits for ``waiting`` GPUs."""
     names = [chr(ord("a") + i) for i in range(len(pods_by_node))]
     bound = dict(zip(names, pods_by_node, strict=True))
@@ -192,7 +192,7 @@ def fewest_moves(state: Standing, nodes: int, wanted: int) -> int | None:
 def test_no_plan_has_fewer_moves_than_brute_force_finds(seed: int) -> None:
     rng = Random(seed)
     nodes = rng.randint(2, 4)
-    there: list[list[PodSpec]] = []
+    there: list[list[FleetPod]] = []
     state = []
     for n in range(nodes):
         used, here = rng.choice((1, 2, 3, 3, 4)), []
@@ -247,7 +247,7 @@ def test_moves_that_depend_on_others_are_made_one_after_the_other() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_moves_end_and_what_stands_only_grows(seed: int) -> None:
     rng = Random(seed)
-    there: list[list[PodSpec]] = []
+    there: list[list[FleetPod]] = []
     for n in range(rng.randint(3, 6)):
         free, here = 4, []
         while free and rng.random() < 0.7:
@@ -312,7 +312,7 @@ def test_the_pod_made_in_the_stead_of_a_moved_one_takes_its_nomination_over() ->
     assert made.where() == {"wanting": "a", "x~1": "b", "z": "c"} and not made.nominations
 
 
-def kept(rng: Random, name: str) -> PodSpec:
+def kept(rng: Random, name: str) -> FleetPod:
     """A pod that its controller makes again; some of a workload with a budget, some that are not to be disrupted."""
     gpus, kind = rng.choice((1, 1, 2)), rng.choice(("free", "free", "web", "marked"))
     if kind == "web":

@@ -8,12 +8,12 @@ from builders import GPU, decide, fleet, node, pod, verdict
 from tonnage.decisions import Bind
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.outfit import offered
-from tonnage.fleet.state import Fleet, PodSpec
+from tonnage.fleet.state import Fleet, FleetPod
 
 MEMORY = {"nvidia.com/gpu.memory": "80000"}
 
 
-def share(name: str, fraction: str, **more: str) -> PodSpec:
+def share(name: str, fraction: str, **more: str) -> FleetPod:
     return pod(name, cpu=0.1, annotations={"gpu-fraction": fraction} | more)
 
 

@@ -41,7 +41,7 @@ def test_pods_that_differ_by_their_number_are_counted_as_one_class(
 ) -> None:
     made = fleet(*(node(f"n{i}", gpus=free) for i, free in enumerate(nodes)), pods=numbered(pods, gpus))
     found = receipt(made, gang(pods))
-    assert found.verdict == f"gang default/g needs room for {pods} pods, the cluster has it for {cluster}"
+    assert found.verdict == f"gang default/g needs room for {pods} pods; the cluster has room for {cluster}"
     assert held(found) == {
         ("default/g", "the cluster"): (pods, cluster),
         ("default/g", HOSTNAME): (pods, host),
@@ -71,7 +71,7 @@ def test_pods_of_different_sizes_are_counted_together(asked: tuple[int, ...], fr
     pods = [member(f"p-{i}", gpus=gpus) for i, gpus in enumerate(asked)]
     made = fleet(*(node(f"n{i}", gpus=gpus) for i, gpus in enumerate(free)), pods=pods)
     found = receipt(made, gang(len(asked)))
-    assert found.verdict == f"gang default/g needs room for {len(asked)} pods, the cluster has it for {holds}"
+    assert found.verdict == f"gang default/g needs room for {len(asked)} pods; the cluster has room for {holds}"
     assert held(found)["default/g", "the cluster"] == (len(asked), holds)
 
 
@@ -80,7 +80,7 @@ def test_the_part_that_is_short_is_named_with_its_own_numbers() -> None:
     pods = [*members(4, subgroup="large", gpus=5), *members(8, subgroup="small", gpus=1)]
     made = fleet(node("a", gpus=7), node("b", gpus=8), pods=pods)
     found = receipt(made, gang(8, part("large", 4), part("small", 4)))
-    assert found.verdict == "gang default/g, subgroup large needs room for 4 pods, the cluster has it for 2"
+    assert found.verdict == "gang default/g, subgroup large needs room for 4 pods; the cluster has room for 2"
     assert held(found)["large", "the cluster"] == (4, 2)
 
 
@@ -88,7 +88,7 @@ def test_the_part_that_is_short_is_named_though_there_is_room_for_as_many_of_oth
     pods = [*members(2, subgroup="large", gpus=8), *members(9, subgroup="small", gpus=1)]
     made = fleet(node("a", gpus=7), node("b", gpus=7), pods=pods)
     found = receipt(made, gang(4, part("large", 2), part("small", 2)))
-    assert found.verdict == "gang default/g, subgroup large needs room for 2 pods, the cluster has it for 0"
+    assert found.verdict == "gang default/g, subgroup large needs room for 2 pods; the cluster has room for 0"
 
 
 def test_a_part_is_short_in_the_domain_of_its_gang() -> None:

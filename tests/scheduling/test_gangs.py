@@ -11,13 +11,13 @@ from builders import ZONE, affinity_term, apply, away, fleet, near, node, on_nod
 from gang_builders import BLOCK, RACK, bind_all, decide, gang, member, members, nodes_used, part, placed, plan, why
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.state import Fleet, NodeSpec
+from tonnage.fleet.state import Fleet, FleetNode
 from tonnage.scheduling.gangs.plan import GangPlan, NoPlan
 
 HOST = "kubernetes.io/hostname"
 
 
-def rack(name: str, *gpus: int, zone: str = "", **fields: Any) -> list[NodeSpec]:
+def rack(name: str, *gpus: int, zone: str = "", **fields: Any) -> list[FleetNode]:
     """Nodes of a rack with this many GPUs each: ``r1-0``, ``r1-1``, …"""
     return [node(f"{name}-{i}", cpu=64, gpus=n, zone=zone, labels={RACK: name}, **fields) for i, n in enumerate(gpus)]
 
@@ -34,7 +34,7 @@ def test_a_gang_is_bound_whole_when_it_fits() -> None:
 def test_a_gang_that_does_not_fit_whole_gets_nothing() -> None:
     made = fleet(node("a", gpus=2), node("b", gpus=1), pods=members(4))
     assert placed(made, gang(4)) == {}
-    assert why(made, gang(4)) == "gang default/g needs room for 4 pods, the cluster has it for 3"
+    assert why(made, gang(4)) == "gang default/g needs room for 4 pods; the cluster has room for 3"
 
 
 @pytest.mark.report(112)
@@ -442,4 +442,4 @@ def test_an_empty_cluster_is_said_to_be_empty() -> None:
     made = Fleet()
     for one in members(2):
         made.add_pod(one)
-    assert why(made, gang(2)) == "gang default/g needs room for 2 pods, the cluster has it for 0"
+    assert why(made, gang(2)) == "gang default/g needs room for 2 pods; the cluster has room for 0"

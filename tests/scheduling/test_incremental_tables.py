@@ -13,7 +13,7 @@ from builders import affinity_term, away, fleet, node, pod
 from deep_seeds import examples
 from placement_checks import check_table_equals_rebuild
 from random_clusters import Changes
-from tonnage.fleet.columns import Journal
+from tonnage.fleet.columns import BindingJournal
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.place import Cache
 from tonnage.scheduling.terms import Tallies
@@ -34,7 +34,7 @@ def test_views_and_tallies_equal_a_rebuild_after_every_change(rng: Random, steps
 
 
 def test_tables_that_fell_behind_the_journal_start_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Journal, "KEPT", 4)
+    monkeypatch.setattr(BindingJournal, "KEPT", 4)
     made = fleet(
         node("a", zone="z"), node("b", zone="z"),
         pods=[pod("p", labels={"app": "x"}, affinity=away(affinity_term(app="x")))],

@@ -13,7 +13,7 @@ from preemption_builders import cluster
 from random_queues import binds, check_no_policy_seats_more, random_queue, seated
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.scheduling import looks, place
 from tonnage.scheduling.queue import Queue
 from tonnage.scheduling.turns import Turns
@@ -246,7 +246,7 @@ def test_nor_where_memory_is_asked_for_of_gpus_of_two_sizes() -> None:
     check_no_policy_seats_more(random_queue(16, memory=True))
 
 
-def mixed(name: str, **kinds: int) -> list[PodSpec]:
+def mixed(name: str, **kinds: int) -> list[FleetPod]:
     """Pods of this many GPUs each (``g4=2``: two of four GPUs), in this order."""
     sizes = [int(kind[1:]) for kind, count in kinds.items() for _ in range(count)]
     return [pod(f"{name}{i}", gpus=size, created_ns=i) for i, size in enumerate(sizes)]
@@ -261,7 +261,7 @@ def mixed(name: str, **kinds: int) -> list[PodSpec]:
     ],
     ids=["a smaller node for the smaller pod", "singles on one node", "the node with fewer cores"],
 )
-def test_what_fits_is_seated(nodes: list[NodeSpec], pods: list[PodSpec]) -> None:
+def test_what_fits_is_seated(nodes: list[FleetNode], pods: list[FleetPod]) -> None:
     made = fleet(*nodes, pods=pods)
     ((_, milli, count),) = seated(made, place.DEFAULTS)
     asked = sum(int(one.spec.containers[0].resources.requests[GPU]) for one in pods)

@@ -10,10 +10,10 @@ from gang_builders import RACK, gang, member, members
 from preemption_builders import Cluster, cluster, nominated, victims
 from tonnage.decisions import Bind, Evict, Wait
 from tonnage.fleet.snapshot import PodLife
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.bound import BoundPods
-from tonnage.scheduling.gangs.plan import GangPlan, Place
+from tonnage.scheduling.gangs.plan import GangPlan, PodPlace
 from tonnage.scheduling.gangs.queue import Gangs
 from tonnage.scheduling.make_room import OnNode
 from tonnage.scheduling.order import in_turn, units_of
@@ -49,7 +49,7 @@ def turns(made: Cluster) -> list[str]:
         "a gang is as important as its most important pod", "a gang is nominated when one of its pods is",
     ],
 )  # fmt: skip
-def test_turns(pods: list[PodSpec], nominations: dict[str, str], expected: list[str]) -> None:
+def test_turns(pods: list[FleetPod], nominations: dict[str, str], expected: list[str]) -> None:
     made = cluster(node("n"), pods=pods, gangs=[gang(2)], nominations=nominations)
     assert turns(made) == expected
 
@@ -66,7 +66,7 @@ def test_the_order_is_the_same_whether_or_not_somebody_could_be_preempted(low: b
 # ---- who is not there yet is no company ----
 
 
-def waiting_for_lead(*followers: PodSpec, nearby: tuple[PodSpec, ...] = ()) -> Cluster:
+def waiting_for_lead(*followers: FleetPod, nearby: tuple[FleetPod, ...] = ()) -> Cluster:
     """Nodes a and b in one zone each; ``lead`` is nominated for a, where a pod is leaving; ``nearby`` stand on b."""
     return cluster(
         node("a", gpus=5, labels={ZONE: "za"}), node("b", gpus=3, labels={ZONE: "zb"}),
@@ -171,7 +171,7 @@ def test_pods_beyond_the_minimum_that_fit_no_more_are_left_out() -> None:
     rows = [made.row(f"default/g--{i}") for i in range(3)]
     with made.fleet.what_if():
         known = Gangs(made.snapshot, Cache(made.fleet), rows, Assumed(made.fleet), receipts=True)
-        first, *rest = (Place(row, 0) for row in rows)
+        first, *rest = (PodPlace(row, 0) for row in rows)
         binds = known._bind(GangPlan("default/g", (first,), tuple(rest)))
     assert [one.pod.name for one in binds] == ["g--0", "g--1"]
 

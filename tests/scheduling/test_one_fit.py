@@ -17,7 +17,7 @@ from deep_seeds import examples
 from tonnage.decisions import Bind
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal
 from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.fleet.state import Conflict, Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Conflict, Fleet, FleetNode, FleetPod
 from tonnage.fleet.volumes import Reach, VolumeNeed
 from tonnage.health.landing import Landing, Machine
 from tonnage.objects import core
@@ -26,8 +26,8 @@ from tonnage.partitioning.trial import LayoutTrial
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scheduling import explain, place
-from tonnage.scheduling.filters import Filters
-from tonnage.scheduling.seats import Seats
+from tonnage.scheduling.filters import SchedulerFilters
+from tonnage.scheduling.seats import SchedulerSeats
 from tonnage.workloads import daemons
 
 PRODUCTS = ("NVIDIA-H100-80GB-HBM3", "Tesla-V100-SXM2-16GB")
@@ -36,7 +36,7 @@ IMAGES = ("", "", "acme/own:1", "pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime"
 NODES, BOUND = 5, 8
 
 
-def _node(rng: Random, name: str) -> NodeSpec:
+def _node(rng: Random, name: str) -> FleetNode:
     """One of those of :mod:`random_clusters` or of :mod:`device_clusters`, with what says which CUDA it runs."""
     made = (random_clusters if rng.random() < 0.5 else device_clusters).random_node(rng, name)
     labels = dict(made.labels)
@@ -49,7 +49,7 @@ def _node(rng: Random, name: str) -> NodeSpec:
     return replace(made, labels=labels, features=features)
 
 
-def _pod(rng: Random, name: str, *, volumes: bool = True) -> PodSpec:
+def _pod(rng: Random, name: str, *, volumes: bool = True) -> FleetPod:
     """One of those of :mod:`random_clusters` or of :mod:`device_clusters`, with an image, maybe a port of its node, what
     its kubelet has to know, and a volume in a zone."""
     made = (random_clusters if rng.random() < 0.5 else device_clusters).random_pod(rng, name)
@@ -88,7 +88,7 @@ def _fleet(rng: Random) -> Fleet:
 
 def _scheduler(made: Fleet, row: int) -> set[int]:
     """The nodes that the scheduler does not name among those which refuse the pod, when it says why it waits."""
-    filters = Filters.of(made)
+    filters = SchedulerFilters.of(made)
     pod_class, cache = made.pod_class(row), filters.cache
     view = cache.view(pod_class, "binpack")
     refused = {
@@ -111,7 +111,7 @@ def test_the_nodes_that_take_a_pod_are_those_on_which_the_scheduler_binds_it(see
     rng = Random(seed)
     made = _fleet(rng)
     row = made.add_pod(_pod(rng, "asked"))
-    takes = _rows(made, Filters.of(made).take(made.pod_class(row)))
+    takes = _rows(made, SchedulerFilters.of(made).take(made.pod_class(row)))
     assert takes == _scheduler(made, row)
     decisions = place.decide(Snapshot(0, made), place.Settings(preemption=False))
     bound = {made.node_by_name[one.node.name] for one in decisions if isinstance(one, Bind)}
@@ -124,7 +124,7 @@ def test_one_node_says_of_itself_what_the_scheduler_says_of_all(seed: int) -> No
     rng = Random(seed)
     made = _fleet(rng)
     row = made.add_pod(_pod(rng, "asked"))
-    view = Filters.of(made).cache.view(made.pod_class(row), "binpack")
+    view = SchedulerFilters.of(made).cache.view(made.pod_class(row), "binpack")
     for at in made.node_rows():
         said = refusal(view.shape, made.node(at), schedulable=bool(made.schedulable[at]))
         assert said == view.why[at], made.node(at).spec.name
@@ -138,7 +138,7 @@ def test_the_partitioner_binds_for_a_trial_where_the_scheduler_would(seed: int) 
     row = made.add_pod(_pod(rng, "asked"))
     expected = _scheduler(made, row)
     with made.what_if():
-        trial = LayoutTrial(made, Filters.of(made))
+        trial = LayoutTrial(made, SchedulerFilters.of(made))
         open_to = trial.open(row)
         for at in made.node_rows():
             with trial.attempt():
@@ -158,7 +158,7 @@ def test_warm_replicas_and_others_that_wait_stand_where_the_scheduler_would_bind
             "Deployment", "default", "w", 1, (PodView(row, waits.namespace, waits.name, "", 0, None, None),)
         )
     }
-    snapshot, expected, seats = Snapshot(0, made, views), _scheduler(made, row), Seats()
+    snapshot, expected, seats = Snapshot(0, made, views), _scheduler(made, row), SchedulerSeats()
     assert bool(seats(snapshot, {row})) == bool(expected)
     kept = {at for at in expected if made.schedulable[at]}
     wants = made.classes.shapes[made.pod_class(row).shape].ask.kind.value
@@ -182,22 +182,22 @@ def test_a_pod_of_a_daemonset_starts_where_the_scheduler_would_bind_it(seed: int
     made.remove_pod(row)
     for at in made.node_rows():
         started = daemons.start(made, at, "ns", "set", template, "ns/set")
-        assert isinstance(started, PodSpec) == (at in expected), started
+        assert isinstance(started, FleetPod) == (at in expected), started
         again = daemons.start(made, at, "ns", "again", template, "ns/again")
         if spec.containers[0].ports:
-            assert not isinstance(again, PodSpec), "the port is taken"
+            assert not isinstance(again, FleetPod), "the port is taken"
 
 
 @CASES
 @given(SEEDS)
 def test_check_lets_a_pod_land_where_the_scheduler_would_bar_cuda_of_which_a_rule_speaks(seed: int) -> None:
     rng = Random(seed)
-    nodes = [replace(_node(rng, f"n{number}"), features=NodeSpec("", {}, {}).features) for number in range(NODES)]
+    nodes = [replace(_node(rng, f"n{number}"), features=FleetNode("", {}, {}).features) for number in range(NODES)]
     made = fleet(*nodes)
     asked = _pod(rng, "asked", volumes=False)
     machines = [Machine(one.name, one.labelled(), one.taints) for one in nodes]
     found = {one.name for one in Landing(machines, [], Catalogue.load(None)).admitting(asked.spec, asked.annotations)}
-    view = Filters.of(made).cache.view(made.pod_class(made.add_pod(asked)), "binpack")
+    view = SchedulerFilters.of(made).cache.view(made.pod_class(made.add_pod(asked)), "binpack")
     letting = {made.node(row).spec.name for row in made.node_rows() if view.why[row] in (OPEN, NO_CUDA)}
     named = {asked.spec.node_name} & set(made.node_by_name)
     assert found == (named if asked.spec.node_name else letting)

@@ -8,17 +8,17 @@ from builders import GPU, HOSTNAME, affinity_term, away, decide, node, pod
 from preemption_builders import Cluster, budget, cluster, nominated, victims, web
 from tonnage.decisions import Bind, Evict, Wait
 from tonnage.fleet.snapshot import PodLife
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.scheduling.why.receipt import PodReceipt, why
 
 
-def wanting(gpus: int = 4, priority: int = 100, **fields: object) -> PodSpec:
+def wanting(gpus: int = 4, priority: int = 100, **fields: object) -> FleetPod:
     """A pod that waits."""
     return pod("wanting", gpus=gpus, priority=priority, **fields)
 
 
-def full(*pods_by_node: list[PodSpec], waiting: PodSpec | None = None, **fields: object) -> Cluster:
+def full(*pods_by_node: list[FleetPod], waiting: FleetPod | None = None, **fields: object) -> Cluster:
     """Nodes a, b, … of 4 GPUs with these pods, and one pod that waits for 4."""
     names = [chr(ord("a") + i) for i in range(len(pods_by_node))]
     nodes = [node(name, gpus=4) for name in names]
@@ -198,12 +198,29 @@ def test_who_would_preempt_but_for_budgets_is_told_which(budgets: tuple[PodDisru
     made = full([web("w1", gpus=2), web("w2", gpus=2)], budgets=budgets)
     (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
     assert wait.reason.verdict == (
-        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: {named} in the way"
+        f"0/1 nodes are available: 1 Insufficient nvidia.com/gpu; preemption: blocked by {named}"
     )
     assert dict(wait.reason.evidence)["budgets"] == named.partition(" ")[2]
     told = why(made.snapshot, wait.pod.namespace + "/" + wait.pod.name)
     assert isinstance(told, PodReceipt)
     assert told.verdict == wait.reason.verdict
+
+
+def test_the_budgets_of_all_nodes_where_room_could_be_made_are_named() -> None:
+    apps = [f"app-{i}" for i in range(7)]
+    made = cluster(
+        *(node(f"n{i}", gpus=4) for i in range(8)),
+        bound={f"n{i}": [pod(f"p{i}", gpus=4, labels={"app": app})] for i, app in enumerate(apps)}
+        | {"n7": [pod("higher", gpus=4, priority=1000, labels={"app": "higher"})]},
+        pods=[wanting()],
+        budgets=[budget(app, app=app, min_available=1) for app in (*apps, "higher", "nowhere")],
+    )
+    (wait,) = [one for one in made.decide() if isinstance(one, Wait)]
+    assert dict(wait.reason.evidence)["budgets"] == ", ".join(f"default/{app}" for app in apps)
+    assert wait.reason.verdict.endswith(
+        "; preemption: blocked by PodDisruptionBudgets default/app-0, default/app-1, default/app-2, default/app-3, default/app-4 "
+        "and 2 more"
+    )
 
 
 def test_no_budget_is_named_where_none_is_in_the_way() -> None:

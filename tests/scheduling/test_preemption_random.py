@@ -18,20 +18,20 @@ from tonnage.decisions import Bind, Evict
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.snapshot import PodLife
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.scheduling.victims import PRIORITY_OFFSET
 
 GPUS = 4
 
 
-def need(spec: PodSpec) -> int:
+def need(spec: FleetPod) -> int:
     return int(spec.spec.containers[0].resources.requests.get("nvidia.com/gpu", 0))
 
 
 # ---- one pod, brute force ----
 
 
-def best_by_brute_force(made: Cluster, waiting: PodSpec, allowed: int) -> tuple[int, ...] | None:
+def best_by_brute_force(made: Cluster, waiting: FleetPod, allowed: int) -> tuple[int, ...] | None:
     """The least cost over all nodes and all sets of their pods."""
     costs = []
     for row in made.fleet.node_rows():
@@ -47,7 +47,7 @@ def best_by_brute_force(made: Cluster, waiting: PodSpec, allowed: int) -> tuple[
     return min(costs, default=None)
 
 
-def cost_of(some: Sequence[PodSpec], now_ns: int) -> tuple[int, ...]:
+def cost_of(some: Sequence[FleetPod], now_ns: int) -> tuple[int, ...]:
     """(highest priority, sum of priorities, pods, work lost, -start of the first of highest priority)."""
     highest = max(one.priority for one in some)
     return (
@@ -62,7 +62,7 @@ def cost_of(some: Sequence[PodSpec], now_ns: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("seed", part(range(150)))
 def test_the_victims_for_a_pod_cost_as_little_as_brute_force_finds(seed: int) -> None:
     rng = Random(seed)
-    bound: dict[str, list[PodSpec]] = {}
+    bound: dict[str, list[FleetPod]] = {}
     for name in "abcde"[: rng.randint(1, 5)]:
         free, there = GPUS, []
         while free and len(there) < 5 and rng.random() < 0.95:

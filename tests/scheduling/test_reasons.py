@@ -6,7 +6,7 @@ import pytest
 
 from builders import affinity_term, away, decide, expression, fleet, near, node, on_nodes, pod, spread, verdict
 from tonnage.decisions import Bind, Wait
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling import place
 from tonnage.scheduling.why.receipt import PodReceipt, why
@@ -152,7 +152,7 @@ SOFT = {"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": "kubernetes.io/hos
     ],
     ids=["no GPU", "a GPU", "spread", "tolerant"],
 )
-def test_the_score_of_a_decision_is_the_sum_of_the_points_that_the_receipt_lists(one: PodSpec, policy: str) -> None:
+def test_the_score_of_a_decision_is_the_sum_of_the_points_that_the_receipt_lists(one: FleetPod, policy: str) -> None:
     web = pod("other", gpus=1, labels={"app": "web"})
     made = fleet(
         node("a", gpus=4, taints=["soft=x:PreferNoSchedule"]), node("b", gpus=8), pods=[one], bound={"b": [web]}

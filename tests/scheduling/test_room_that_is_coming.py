@@ -13,19 +13,19 @@ from preemption_builders import Cluster, cluster, nominated
 from random_clusters import columns
 from tonnage.decisions import Bind, Evict
 from tonnage.fleet.invariants import violations
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.scheduling import place
 from tonnage.scheduling.defrag import DefragLimits
 
 MARKED = {"karpenter.sh/do-not-disrupt": "true"}
 
 
-def owned(name: str, gpus: int, **fields: Any) -> PodSpec:
+def owned(name: str, gpus: int, **fields: Any) -> FleetPod:
     """A pod that its controller makes again."""
     return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")
 
 
-def share(name: str, fraction: str, **fields: Any) -> PodSpec:
+def share(name: str, fraction: str, **fields: Any) -> FleetPod:
     """A pod of a part of a device."""
     return pod(name, 0.1, 0.1, annotations={"gpu-fraction": fraction}, **fields)
 
@@ -43,7 +43,7 @@ def settle(made: Cluster, steps: int = 12) -> None:
     [pod("first", 0.1, 0.1, 2, priority=5), share("first", "0.9", priority=5)],
     ids=["whole devices", "a large share"],
 )
-def test_nobody_is_let_onto_a_shared_device_that_is_being_emptied_for_another(waiting: PodSpec) -> None:
+def test_nobody_is_let_onto_a_shared_device_that_is_being_emptied_for_another(waiting: FleetPod) -> None:
     gpus = 1 if waiting.annotations else 2
     made = cluster(node("a", gpus=gpus), bound={"a": [share("old", "0.3")]}, pods=[waiting, share("late", "0.5")])
     decisions = made.step()

@@ -22,17 +22,17 @@ from builders import (
 )
 from tonnage.decisions import Bind
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.scheduling import place
 
 WEB = {"app": "web"}
 
 
-def webs(prefix: str, count: int, **fields: Any) -> list[PodSpec]:
+def webs(prefix: str, count: int, **fields: Any) -> list[FleetPod]:
     return [pod(f"{prefix}{i}", cpu=0.1, memory_gib=0.1, labels=WEB, **fields) for i in range(count)]
 
 
-def one_pod(**fields: Any) -> list[PodSpec]:
+def one_pod(**fields: Any) -> list[FleetPod]:
     return [pod("p", cpu=0.1, memory_gib=0.1, labels={**WEB, **fields.pop("labels", {})}, **fields)]
 
 

@@ -8,7 +8,7 @@ from builders import affinity_term, fleet, near, node, pod
 from tonnage.decisions import Bind
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, PodSpec
+from tonnage.fleet.state import Fleet, FleetPod
 from tonnage.scheduling import place
 
 
@@ -16,7 +16,7 @@ def bound_names(snapshot: Snapshot) -> set[str]:
     return {one.pod.name for one in place.decide(snapshot) if isinstance(one, Bind)}
 
 
-def two_that_want_the_node(*others: PodSpec) -> Snapshot:
+def two_that_want_the_node(*others: FleetPod) -> Snapshot:
     """A gang of priority 0 whose pods have 100, and a pod of 50; the node holds one of them."""
     member = replace(pod("member", 4, priority=100), gang="default/g")
     made = fleet(node("a", cpu=4), node("b", cpu=1), pods=[pod("single", 4, priority=50), member, *others])

@@ -7,14 +7,14 @@ from value_cases import MODEL, share
 
 from builders import fleet, node, pod
 from tonnage.scheduling.value.duals import price
-from tonnage.scheduling.value.mix import MOST_KINDS, Ask, Kind, Mix, kinds_of
+from tonnage.scheduling.value.mix import MOST_KINDS, Mix, NodeKind, TypicalPod, kinds_of
 from tonnage.scheduling.value.worth import cores_per_device, priced, scarcity
 
-NODE = Kind(devices=1, cpu=64_000, memory=1 << 20, nodes=1, admits=(True,))
+NODE = NodeKind(devices=1, cpu=64_000, memory=1 << 20, nodes=1, admits=(True,))
 
 
-def _ask(milli: int, weight: int, count: int = 1, cpu: int = 1000) -> Ask:
-    return Ask(cpu, 1, count, milli, 0, weight)
+def _ask(milli: int, weight: int, count: int = 1, cpu: int = 1000) -> TypicalPod:
+    return TypicalPod(cpu, 1, count, milli, 0, weight)
 
 
 def test_halves_are_worth_halves_and_less_than_a_half_nothing() -> None:
@@ -44,24 +44,24 @@ def test_cores_have_a_price_only_where_they_are_short() -> None:
     rich = price([_ask(1000, 1, cpu=1000)], [NODE])
     assert rich is not None
     assert rich.cpu[0] == 0
-    poor = price([_ask(1000, 2, cpu=64_000)], [Kind(2, 64_000, 1 << 20, 1, (True,))])
+    poor = price([_ask(1000, 2, cpu=64_000)], [NodeKind(2, 64_000, 1 << 20, 1, (True,))])
     assert poor is not None
     assert poor.cpu[0] > 0
     assert poor.worth(0, 1000) == 0
 
 
 def test_a_mix_without_devices_leaves_devices_worth_what_they_are() -> None:
-    worth = priced(Mix((Ask(1000, 1, 0, 0, 0, 5),)), [NODE])
+    worth = priced(Mix((TypicalPod(1000, 1, 0, 0, 0, 5),)), [NODE])
     assert [worth.of(0, (free,)) for free in (0, 100, 1000)] == [0, 100, 1000]
     with pytest.raises(ValueError, match="no devices"):
-        price([Ask(1000, 1, 0, 0, 0, 5)], [NODE])
+        price([TypicalPod(1000, 1, 0, 0, 0, 5)], [NODE])
 
 
 def test_cores_beside_a_device_count_pods_without_devices_that_find_no_other_node() -> None:
-    asks = (_ask(1000, 1, cpu=4_000), Ask(6_000, 1, 0, 0, 0, 1))
-    alone = [Kind(1, 16_000, 1 << 20, 1, (True,))]
+    asks = (_ask(1000, 1, cpu=4_000), TypicalPod(6_000, 1, 0, 0, 0, 1))
+    alone = [NodeKind(1, 16_000, 1 << 20, 1, (True,))]
     assert cores_per_device(Mix(asks), alone) == 10_000
-    beside = [*alone, Kind(0, 5_000, 1 << 20, 1, (True,))]
+    beside = [*alone, NodeKind(0, 5_000, 1 << 20, 1, (True,))]
     assert cores_per_device(Mix(asks), beside) == 5_000
 
 

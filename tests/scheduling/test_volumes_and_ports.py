@@ -11,7 +11,7 @@ import pytest
 from tonnage.decisions import Bind, Wait
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.objects import core, storage
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -28,13 +28,13 @@ def fleet(*zones: str) -> Fleet:
     made = Fleet()
     for number, zone in enumerate(zones):
         amounts = {"cpu": 8_000, "memory": 2**36, "pods": 110}
-        made.add_node(NodeSpec(chr(ord("a") + number), amounts, {ZONE: zone}))
+        made.add_node(FleetNode(chr(ord("a") + number), amounts, {ZONE: zone}))
     return made
 
 
 def add(made: Fleet, name: str, need: VolumeNeed = UNKNOWN, **written: Any) -> int:
     spec = msgspec.convert({"containers": [{"name": "main"}], **written}, core.PodSpec)
-    return made.add_pod(PodSpec("default", name, name, {}, spec, volumes=need))
+    return made.add_pod(FleetPod("default", name, name, {}, spec, volumes=need))
 
 
 def decided(made: Fleet, gangs: Mapping[str, Gang] | None = None) -> dict[str, str]:
@@ -106,7 +106,7 @@ def test_a_gang_whose_pods_want_one_port_has_one_pod_a_node() -> None:
     made = fleet("x", "x")
     for name in ("p1", "p2"):
         spec = msgspec.convert(ported({"containerPort": 80, "hostPort": 80}), core.PodSpec)
-        made.add_pod(PodSpec("default", name, name, {}, spec, gang="default/g"))
+        made.add_pod(FleetPod("default", name, name, {}, spec, gang="default/g"))
     found = decided(made, {"default/g": Gang("default/g", 2, source="KAI PodGroup")})
     assert sorted(found.values()) == ["a", "b"]
 

@@ -11,7 +11,7 @@ from builders import GPU, HOSTNAME, ZONE, affinity_term, away, expression, fleet
 from deep_seeds import deep
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.outfit import offered
-from tonnage.fleet.state import Fleet, PodSpec
+from tonnage.fleet.state import Fleet, FleetPod
 from tonnage.scheduling import place
 from tonnage.scheduling.why.changes import PodChange
 from tonnage.scheduling.why.gang import LowerMinimum, MorePlaces, RelaxLevel
@@ -20,7 +20,7 @@ from why_checks import check_change, check_gang, check_none_smaller, waiting
 from why_oracle import fits
 
 
-def change(made: Fleet, one: PodSpec, may: frozenset[str] = EVERY) -> PodChange:
+def change(made: Fleet, one: FleetPod, may: frozenset[str] = EVERY) -> PodChange:
     """The smallest change for the pod, which makes it fit."""
     row = made.pod_by_key[one.namespace, one.name]
     found = smallest(made, row, place.Cache(made), may)
@@ -30,7 +30,7 @@ def change(made: Fleet, one: PodSpec, may: frozenset[str] = EVERY) -> PodChange:
     return found.change
 
 
-def texts(made: Fleet, one: PodSpec, may: frozenset[str] = EVERY) -> list[str]:
+def texts(made: Fleet, one: FleetPod, may: frozenset[str] = EVERY) -> list[str]:
     return [edit.text() for edit in change(made, one, may).edits]
 
 
@@ -169,7 +169,7 @@ def test_the_smallest_change_for_a_gang_is_of_each_kind_and_makes_it_fit() -> No
 V100, A100, ZONE_B = expression("gpu", "In", "V100"), expression("gpu", "In", "A100"), expression("zone", "In", "b")
 
 
-def with_terms(*terms: dict[str, object]) -> PodSpec:
+def with_terms(*terms: dict[str, object]) -> FleetPod:
     return pod("waiting", affinity=on_nodes(*terms))
 
 

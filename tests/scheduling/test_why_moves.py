@@ -11,7 +11,7 @@ from builders import node, pod
 from gang_builders import RACK, gang, members
 from preemption_builders import Cluster, budget, cluster, web
 from tonnage.fleet.snapshot import PodLife
-from tonnage.fleet.state import PodSpec
+from tonnage.fleet.state import FleetPod
 from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.place import DEFAULTS, Settings
 from tonnage.scheduling.why.moves import MovedPod, Moves
@@ -20,12 +20,12 @@ from tonnage.scheduling.why.receipt import why
 MARKED = {"karpenter.sh/do-not-disrupt": "true"}
 
 
-def owned(name: str, gpus: int = 1, **fields: Any) -> PodSpec:
+def owned(name: str, gpus: int = 1, **fields: Any) -> FleetPod:
     """A pod that its controller makes again."""
     return replace(pod(name, 0.1, 0.1, gpus, **fields), owner="default/some")
 
 
-def scattered(*bound: PodSpec, waiting: int = 4, **fields: Any) -> Cluster:
+def scattered(*bound: FleetPod, waiting: int = 4, **fields: Any) -> Cluster:
     """Two nodes of 4 GPUs, each with one of these pods, and one pod that waits for ``waiting`` GPUs."""
     on = dict(zip("ab", ([one] for one in bound), strict=True))
     nodes = [node("a", gpus=4, price_micro_usd_per_hour=8_000_000), node("b", gpus=4)]
@@ -52,7 +52,7 @@ def test_the_moves_and_their_cost_are_said() -> None:
         (web("x", gpus=1), "PodDisruptionBudget budget allows no more evictions now"),
     ],
 )
-def test_what_forbids_the_move_is_said(one: PodSpec, said: str) -> None:
+def test_what_forbids_the_move_is_said(one: FleetPod, said: str) -> None:
     found = moves_of(scattered(one, owned("y", 3, annotations=MARKED), budgets=(budget(max_unavailable=0),)))
     assert (found.moves, found.allowed) == ((MovedPod("default/x", "a", "b", said),), False)
 
@@ -90,7 +90,7 @@ def test_moves_that_are_allowed_are_said_though_fewer_would_do_that_are_not() ->
         ((owned("x", 3), owned("y", 3)), 2, "no 16 moves or fewer were found that make room for Pod default/wanting"),
     ],
 )
-def test_where_no_moves_help_that_is_said(there: tuple[PodSpec, ...], waiting: int, said: str) -> None:
+def test_where_no_moves_help_that_is_said(there: tuple[FleetPod, ...], waiting: int, said: str) -> None:
     assert moves_of(scattered(*there, waiting=waiting)) == Moves(none=said)
 
 

@@ -9,18 +9,18 @@ from random import Random
 
 from builders import fleet, node, pod
 from tonnage.fleet.asks import FULL
-from tonnage.fleet.state import Conflict, Fleet, PodSpec
+from tonnage.fleet.state import Conflict, Fleet, FleetPod
 
 MODEL = "nvidia.com/gpu.product"
 MODELS = ("A", "B")
 
 
-def share(name: str, milli: int, cpu: float = 1, **fields: object) -> PodSpec:
+def share(name: str, milli: int, cpu: float = 1, **fields: object) -> FleetPod:
     """A pod that takes thousandths of one GPU."""
     return pod(name, cpu=cpu, annotations={"gpu-fraction": f"{milli / FULL:g}"}, **fields)  # type: ignore[arg-type]
 
 
-def random_pod(rng: Random, name: str) -> PodSpec:
+def random_pod(rng: Random, name: str) -> FleetPod:
     """A pod without, with one, with some, or with a part of a GPU; maybe it names a model."""
     fields = {"nodeSelector": {MODEL: rng.choice(MODELS)}} if rng.random() < 0.3 else {}
     cpu = rng.choice((1, 2, 4))
@@ -53,7 +53,7 @@ Typical = list[tuple[float, int, int, int, str]]
 """(frequency, cores in milli, GPUs, thousandths of each, model or empty)."""
 
 
-def wanted(spec: PodSpec) -> tuple[int, int, int, str]:
+def wanted(spec: FleetPod) -> tuple[int, int, int, str]:
     """Cores, GPUs, thousandths and model that a pod of these cases asks for, read from its manifest."""
     requests = spec.spec.containers[0].resources.requests
     gpus, part = int(str(requests.get("nvidia.com/gpu", 0))), spec.annotations.get("gpu-fraction")
@@ -62,7 +62,7 @@ def wanted(spec: PodSpec) -> tuple[int, int, int, str]:
     return (cpu, 1, round(float(part) * FULL), model) if part else (cpu, gpus, FULL if gpus else 0, model)
 
 
-def typical(specs: Sequence[PodSpec]) -> Typical:
+def typical(specs: Sequence[FleetPod]) -> Typical:
     """The most frequent asks that cover 95 % of the pods."""
     counts = Counter(wanted(spec) for spec in specs)
     chosen: list[tuple[tuple[int, int, int, str], int]] = []
@@ -83,7 +83,7 @@ def fragment(mix: Typical, cpu: int, free: Sequence[int], model: str) -> float:
     return total
 
 
-def points(mix: Typical, made: Fleet, node_row: int, spec: PodSpec) -> int:
+def points(mix: Typical, made: Fleet, node_row: int, spec: FleetPod) -> int:
     """FGD's score of the node, the best over its devices."""
     cores, gpus, milli, _ = wanted(spec)
     held = [int(f) for f, h in zip(made.cards.milli[node_row], made.cards.holder[node_row], strict=True) if h != -2]

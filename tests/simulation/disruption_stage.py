@@ -22,7 +22,7 @@ from tonnage.machines.objects import Workload
 from tonnage.machines.scraping import Scraper
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.recorder import Recorder
 from tonnage.units import NS_PER_S
 
@@ -56,11 +56,11 @@ class Stage:
 
     pool: karpenter.NodePool
     cluster: SimulatedCluster = field(default_factory=lambda: world(start_s=0))
-    machine: Driver | None = None
+    machine: LoopDriver | None = None
     watched: list[Callable[[], None]] = field(default_factory=list)
 
     def begin(self, policy: str = "karpenter") -> Stage:
-        self.machine = Driver(self.cluster, Recorder(5 * NS_PER_S), check=True)
+        self.machine = LoopDriver(self.cluster, Recorder(5 * NS_PER_S), check=True)
         loops: list[Loop] = [Scheduler().loop()]
         loops += node_loops(MARKET, lambda: Pools((self.pool,)), NOON_NS, policy, expires=True)
         self.machine.start(loops, Scraper((), histograms=False))

@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 from result_model import GPUS_PER_NODE, PRICE, PROFILES, STEP_S, Run, Service
 
+from tonnage.costs.ledger import CostLine
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.simulation import result as r
@@ -64,9 +65,9 @@ def build(
     records = run.decisions
     if decisions is not None:
         records = [records[index % len(records)] for index in range(decisions)]
-    slo = r.Slo(ttft_s=2.0, tpot_s=0.05, grace_s=300.0)
+    slo = r.ServiceLevel(ttft_s=2.0, tpot_s=0.05, grace_s=300.0)
     nodes = _nodes(run, duration_s)
-    lines = [r.CostLine(owner, *run.cost[owner]) for owner in sorted(run.cost)]
+    lines = [CostLine(owner, *run.cost[owner]) for owner in sorted(run.cost)]
     rows = [
         r.HeatRow(node.name, gpu, [-1] * (len(run.t_s) - len(node.owner[gpu])) + node.owner[gpu],
                   [0] * (len(run.t_s) - len(node.busy[gpu])) + node.busy[gpu])
@@ -87,17 +88,17 @@ def build(
         nodes=nodes,
         gpu_hours=r.GpuHours(round(paid, 4), round(run.allocated_s / 3600, 4), round(run.busy_s / 3600, 4)),
         cost=r.CostResult(sum(node.cost_micro_usd for node in nodes), lines, "2026-07-20", "us-east-1"),
-        series=r.Series(run.t_s, [r.ServiceSeries(s.name, **s.columns) for s in run.services], **run.fleet),
+        series=r.ResultSeries(run.t_s, [r.ServiceSeries(s.name, **s.columns) for s in run.services], **run.fleet),
         heatmap=r.Heatmap(run.t_s, ["free", *(service.name for service in run.services)], rows),
         findings=_findings(),
         decisions=records,
         decision_counts=dict(sorted(Counter(record.kind for record in records).items())),
         events=run.events,
-        check=r.Check(True, 41_236, []),
+        check=r.InvariantChecks(True, 41_236, []),
     )
 
 
-def _service(service: Service, run: Run, slo: r.Slo) -> r.ServiceResult:
+def _service(service: Service, run: Run, slo: r.ServiceLevel) -> r.ServiceResult:
     columns = service.columns
     total = sum(columns["arrivals_per_s"]) * STEP_S
     return r.ServiceResult(

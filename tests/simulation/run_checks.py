@@ -10,7 +10,7 @@ from sim_builders import variant
 from training_builders import entry, job
 from training_builders import load as load_training
 
-from tonnage.simulation.result import CostLine, Result
+from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import Scenario
 
 POLICIES = ("as-written", "corrected", "slo")
@@ -41,14 +41,10 @@ def check_books(result: Result) -> None:
     """Every micro-dollar is paid for a node and charged to somebody."""
     total = result.cost.total_micro_usd
     assert total == sum(node.cost_micro_usd for node in result.nodes)
-    assert total == sum(_total(line) for line in result.cost.lines)
+    assert total == sum(line.total_micro_usd for line in result.cost.lines)
     assert total == result.series.spend_micro_usd[-1]
     gpus = result.gpu_hours
     assert 0 < gpus.busy <= gpus.allocated <= gpus.paid
-
-
-def _total(line: CostLine) -> int:
-    return line.used_micro_usd + line.idle_in_allocation_micro_usd + line.idle_micro_usd
 
 
 def busy_fleet(folder: Path, seed: int) -> Scenario:

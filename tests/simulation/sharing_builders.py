@@ -9,7 +9,7 @@ from sim_builders import READINESS, arrivals, launch, service, workload
 
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim
+from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim, SimulatedPod
 
 TIME_SLICED = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 MPS = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}
@@ -35,7 +35,7 @@ def serving(
     utilization: float = 0.2,
     asks: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-) -> Pod:
+) -> SimulatedPod:
     """A Service of one pod on the node, whose engine has requests at these times."""
     resources = {} if asks is None else {"resources": {"requests": dict(asks)}}
     made = workload(cluster, name, container=READINESS | resources)
@@ -48,14 +48,14 @@ def serving(
     return place(cluster, pods_of(cluster, name), target)
 
 
-def pods_of(cluster: SimulatedCluster, name: str) -> Pod:
+def pods_of(cluster: SimulatedCluster, name: str) -> SimulatedPod:
     """The pod of a workload, made now."""
     made = cluster.workloads[f"inference/{name}"]
     pods.reconcile(cluster, made)
     return made.active[0]
 
 
-def place(cluster: SimulatedCluster, pod: Pod, target: SimulatedNode) -> Pod:
+def place(cluster: SimulatedCluster, pod: SimulatedPod, target: SimulatedNode) -> SimulatedPod:
     """Bind the pod to the node."""
     cluster.assign(pod, target)
     return pod

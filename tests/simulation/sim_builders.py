@@ -21,14 +21,14 @@ from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import TICKS_PER_NS, StepWork
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import EngineSetup, Pod, Server, SimulatedNode, SimulatedNodeClaim, Workload
+from tonnage.machines.objects import EngineSetup, ModelServer, SimulatedNode, SimulatedNodeClaim, SimulatedPod, Workload
 from tonnage.machines.physics import Physics, Pool
 from tonnage.machines.scraping import Scraper
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.objects import core
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.rng import Streams
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import Scenario, load
@@ -103,7 +103,7 @@ def workload(
         name,
         msgspec.convert(template, core.PodTemplateSpec),
         replicas,
-        Server(parse_vllm_args(["--model", MODEL]), 16 * 10**9, MODEL, shutdown_s),
+        ModelServer(parse_vllm_args(["--model", MODEL]), 16 * 10**9, MODEL, shutdown_s),
     )
     cluster.workloads[made.key] = made
     return made
@@ -134,7 +134,7 @@ def launch(
     return Launch(claim, node_pool, instance_type, "us-east-1a", capacity_type, 1_000_000, Reason("test"))
 
 
-def bind(cluster: SimulatedCluster, pod: Pod, target: SimulatedNode) -> Outcome:
+def bind(cluster: SimulatedCluster, pod: SimulatedPod, target: SimulatedNode) -> Outcome:
     """Put the pod on the node, on the first devices that are free."""
     wanted = cluster.fleet.pod_class(pod.row).requests.get(GPU, 0)
     devices = tuple(free(cluster, target)[:wanted])
@@ -148,7 +148,7 @@ def free(cluster: SimulatedCluster, target: SimulatedNode) -> list[int]:
     return [] if row is None else [int(i) for i in np.flatnonzero(cluster.fleet.devices[row] == FREE_DEVICE)]
 
 
-def start(cluster: SimulatedCluster, made: Workload, target: SimulatedNode) -> list[Pod]:
+def start(cluster: SimulatedCluster, made: Workload, target: SimulatedNode) -> list[SimulatedPod]:
     """Create the workload's pods and bind them all to the node."""
     pods.reconcile(cluster, made)
     for pod in made.active:
@@ -171,9 +171,9 @@ def run_until(cluster: SimulatedCluster, second: float) -> None:
         found.settle(until)
 
 
-def scheduled(cluster: SimulatedCluster) -> Driver:
+def scheduled(cluster: SimulatedCluster) -> LoopDriver:
     """A machine in which the scheduler alone is at work; the world must be at time 0."""
-    machine = Driver(cluster, Recorder(5 * NS_PER_S), check=True)
+    machine = LoopDriver(cluster, Recorder(5 * NS_PER_S), check=True)
     machine.start([Scheduler().loop()], Scraper((), histograms=False))
     return machine
 
@@ -187,9 +187,9 @@ def arrivals(*seconds: float, prompt: int = 10, output: int = 10) -> Arrivals:
 
 def service(
     cluster: SimulatedCluster, made: Workload, requests: Arrivals, balancing: str = "least-requests"
-) -> Service:
+) -> SimulatedService:
     """The Service in front of a workload. Requests before now are not received any more."""
-    found = Service(made.key, requests, balancing, cluster.streams.python("balancing"))
+    found = SimulatedService(made.key, requests, balancing, cluster.streams.python("balancing"))
     made.service = found
     cluster.services.append(found)
     return found

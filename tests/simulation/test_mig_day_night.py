@@ -93,7 +93,7 @@ def test_layouts_change_with_the_load_and_no_instance_in_use_ever_goes(both: Bot
     for part, wanted in ((by_day, "mig-1g.10gb"), (by_night, "nvidia.com/gpu"), (by_night, "mig-3g.40gb")):
         assert any(wanted in one.verdict for one in part), wanted
     assert {one.verdict.partition(" for ")[0] for one in (*by_day, *morning)} <= {
-        f"no GPU gives {n} nvidia.com/mig-1g.10gb".replace("  ", " ") for n in ("", *(f"{i} x" for i in range(2, 8)))
+        f"no GPU offers {n} nvidia.com/mig-1g.10gb".replace("  ", " ") for n in ("", *(f"{i} x" for i in range(2, 8)))
     }
     assert len(both.seen.shown) > 16, "some GPUs have had several layouts"
 

@@ -25,7 +25,7 @@ from tonnage.fleet.invariants import violations
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.gpu_faults import GpuUnhealthy, restore_gpu
-from tonnage.machines.objects import Pod, SimulatedNode, Workload
+from tonnage.machines.objects import SimulatedNode, SimulatedPod, Workload
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import as_layout, busy_in, instances_of, lay
 from tonnage.partitioning.layouts import mask_of
@@ -45,7 +45,7 @@ def machine(cluster: SimulatedCluster, name: str, *cards: Instances) -> Simulate
     return made
 
 
-def asking(cluster: SimulatedCluster, profile: str) -> Pod:
+def asking(cluster: SimulatedCluster, profile: str) -> SimulatedPod:
     """A new pod, pending, that asks for an instance, or for a whole GPU."""
     key = f"batch/{profile.replace('.', '-').replace('/', '-')}"
     if key not in cluster.workloads:

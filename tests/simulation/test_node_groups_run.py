@@ -87,7 +87,7 @@ def test_nodes_go_back_to_the_minimum_once_they_were_unneeded_for_as_long_as_the
     assert 300 <= ended[0] <= 340  # empty ones together, one with pods once these have moved
     assert {node.end_reason for node in result.nodes if node.ended_s is not None} <= {
         "unneeded: no pod would have to move",
-        "unneeded: its pods find room on other nodes",
+        "unneeded: its pods fit on other nodes",
     }
 
 

@@ -139,7 +139,7 @@ def test_pods_stand_on_their_nodes_and_waits_with_their_cause(tmp_path: Path) ->
     result.events = [
         event(0, "Pod a/first", "Scheduled", f"assigned to {node.name}"),
         event(20, "Pod a/first", "Ready", "pod is Ready"),
-        event(60, "Pod a/first", "Killing", "pod is gone"),
+        event(60, "Pod a/first", "Killing", "pod terminated"),
         event(30, "Pod a/late", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"),
         event(60, "Pod a/late", "Scheduled", f"assigned to {node.name}"),
         event(30, "Pod a/never", "FailedScheduling", "0/1 nodes are available: 1 had untolerated taint"),

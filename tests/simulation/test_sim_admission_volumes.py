@@ -12,7 +12,7 @@ import yaml_text
 from health.broken_sets import HERE, PROFILE
 from tonnage.machines import loading
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.run import SetUp
 
 MODEL, LATER = "inference/model", {"nvidia.com/gpu": "1", "memory": "48Gi"}
@@ -36,7 +36,7 @@ def made(tmp_path: Path, *more: dict[str, Any], minutes: int = 10, nodes: int = 
     return run.set_up(scenario.load(tmp_path), "as-written", run.RunOptions(check=True))
 
 
-def play(one: SetUp) -> Driver:
+def play(one: SetUp) -> LoopDriver:
     machine = run.play(one)
     assert machine.violations == []
     return machine

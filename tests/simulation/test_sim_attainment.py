@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from tonnage.machines.serving.service import DONE, FAILED, PENDING, Service
-from tonnage.simulation.assemble import Requests
+from tonnage.machines.serving.service import DONE, FAILED, PENDING, SimulatedService
+from tonnage.simulation.assemble import RequestArrays
 from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import NS_PER_MS, NS_PER_S, ns
 
@@ -16,13 +16,13 @@ TTFT_NS, TPOT_NS = 2 * NS_PER_S, 50 * NS_PER_MS
 END_S = 100.0
 
 
-def _table(arrival_s: float, output: int, first_s: float, finish_s: float, status: int) -> Requests:
+def _table(arrival_s: float, output: int, first_s: float, finish_s: float, status: int) -> RequestArrays:
     """One request of ``output`` tokens; 0 for a time that has not come."""
     one = np.array([output], np.int32)
-    service = Service("a/b", Arrivals(np.array([ns(arrival_s)]), one, one, ()), "random", random.Random(0))
+    service = SimulatedService("a/b", Arrivals(np.array([ns(arrival_s)]), one, one, ()), "random", random.Random(0))
     service.requests.first_ns, service.requests.finish_ns = [ns(first_s)], [ns(finish_s)]
     service.requests.status[0] = status
-    return Requests(service, TTFT_NS, TPOT_NS, ns(END_S))
+    return RequestArrays(service, TTFT_NS, TPOT_NS, ns(END_S))
 
 
 @pytest.mark.parametrize(

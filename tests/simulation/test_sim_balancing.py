@@ -17,7 +17,7 @@ from tonnage.inference.routing.types import RouteRequest
 from tonnage.inference.timing import LinearTiming
 from tonnage.machines.serving.balancing import ROUTED, Routed, needs_content
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import DONE, Service
+from tonnage.machines.serving.service import DONE, SimulatedService
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import RunOptions, run
 from tonnage.simulation.scenario import load
@@ -41,8 +41,8 @@ def _with_content(count: int, groups: int, gap_s: float = 0.05) -> Arrivals:
     return Arrivals(times, lengths, np.full(count, 10, np.int32), (), Content(16, paths))
 
 
-def _played(balancing: str, requests: Arrivals, *replicas: ServingReplica) -> Service:
-    service = Service("a/b", requests, balancing, random.Random(1))
+def _played(balancing: str, requests: Arrivals, *replicas: ServingReplica) -> SimulatedService:
+    service = SimulatedService("a/b", requests, balancing, random.Random(1))
     for replica in replicas:
         service.add(replica)
     service.advance(ns(100))
@@ -66,7 +66,7 @@ def test_routers_that_look_at_caches_find_more_there_than_those_that_do_not() ->
 
 def test_least_loaded_spreads_requests_that_stay() -> None:
     got = Counter[str]()
-    service = Service("a/b", arrivals(1, 1.1, 1.2, 1.3, output=400), "least-loaded", random.Random(1))
+    service = SimulatedService("a/b", arrivals(1, 1.1, 1.2, 1.3, output=400), "least-loaded", random.Random(1))
     for i in range(4):
         service.add(_replica(f"pod-{i}"))
     service.advance(ns(1.5))
@@ -77,7 +77,7 @@ def test_least_loaded_spreads_requests_that_stay() -> None:
 
 def test_a_router_sends_nothing_to_a_pod_that_drains_or_has_no_engine_yet() -> None:
     drains, loads, stays = _replica("drains"), ServingReplica("loads"), _replica("stays")
-    service = Service("a/b", arrivals(1, 2, 3, 4), "least-loaded", random.Random(1))
+    service = SimulatedService("a/b", arrivals(1, 2, 3, 4), "least-loaded", random.Random(1))
     for replica in (drains, loads, stays):
         service.add(replica)
     service.drain(drains)
@@ -89,7 +89,7 @@ def test_a_router_sends_nothing_to_a_pod_that_drains_or_has_no_engine_yet() -> N
 
 def test_a_router_forgets_the_requests_of_a_pod_that_died() -> None:
     first, second = _replica("first"), _replica("second")
-    service = Service("a/b", arrivals(1, 1.01, 1.02, 3, 3.01, output=150), "least-loaded", random.Random(1))
+    service = SimulatedService("a/b", arrivals(1, 1.01, 1.02, 3, 3.01, output=150), "least-loaded", random.Random(1))
     service.add(first)
     service.add(second)
     service.advance(ns(1.1))
@@ -141,17 +141,17 @@ def test_engines_that_are_alike_share_what_is_known_of_their_times() -> None:
 
 def test_a_router_is_not_told_how_long_answers_will_be() -> None:
     for requests in (arrivals(1), _with_content(1, 1)):
-        service = Service("a/b", requests, "tonnage", random.Random(1))
+        service = SimulatedService("a/b", requests, "tonnage", random.Random(1))
         assert service._request(0, ns(1)).expected_output is None
 
 
 # ---- zones ----
 
 
-def _zoned(zones: list[str], *, aware: bool, replicas: list[str]) -> Service:
+def _zoned(zones: list[str], *, aware: bool, replicas: list[str]) -> SimulatedService:
     requests = arrivals(*range(1, len(zones) + 1))
     requests = Arrivals(requests.arrival_ns, requests.prompt, requests.output, (), zones=zones)
-    service = Service("a/b", requests, "round-robin", random.Random(1), zone_aware=aware)
+    service = SimulatedService("a/b", requests, "round-robin", random.Random(1), zone_aware=aware)
     for i, zone in enumerate(replicas):
         service.add(_replica(f"{zone}-{i}", zone))
     service.advance(ns(100))

@@ -14,7 +14,7 @@ from tonnage.facts import mig
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.life import NodeLost
 from tonnage.machines.loading import memory_mib
-from tonnage.machines.objects import EngineSetup, Pod, Workload
+from tonnage.machines.objects import EngineSetup, SimulatedPod, Workload
 from tonnage.machines.pods import end_pod, reconcile
 from tonnage.machines.training.happened import Then
 from tonnage.simulation.faults import PodFailure
@@ -28,7 +28,7 @@ def fail(cluster: SimulatedCluster, at: float, name: str, exit_: int | str = "oo
     cluster.queue.push(round(at * NS_PER_S), PodFailure(fault))
 
 
-def crashes(*pods: Pod) -> list[int]:
+def crashes(*pods: SimulatedPod) -> list[int]:
     return [pod.crashes for pod in pods]
 
 

@@ -63,7 +63,7 @@ def test_a_replacement_is_initialised_before_the_old_node_is_drained() -> None:
     (launched,) = stage.done("Launch")
     (evicted,) = stage.done("Evict")
     (returned,) = stage.done("Return")
-    assert launched == (20.0, "launch m5.large (on-demand) as bought-00001 for 1 pods")
+    assert launched == (20.0, "launch m5.large (on-demand) as bought-00001 for 1 pod")
     new = stage.cluster.nodes["bought-00001"]
     assert new.ready_ns is not None and launched[0] < new.ready_ns / 1e9 <= evicted[0] < returned[0]
     assert len(pods_on(stage.cluster, "bought-00001")) == 1
@@ -172,7 +172,7 @@ def test_a_node_that_its_nodepool_no_longer_asks_for_is_replaced() -> None:
     stage.until(600)
     assert [what for _, what in stage.done()] == [
         "disrupt old",
-        "launch m5.xlarge (on-demand) as bought-00001 for 1 pods",
+        "launch m5.xlarge (on-demand) as bought-00001 for 1 pod",
         "evict Pod inference/a-00001 from old",
         "terminate old",
     ]

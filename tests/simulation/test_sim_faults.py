@@ -27,7 +27,7 @@ from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
 from tonnage.machines.serving.service import DONE, FAILED
 from tonnage.simulation import run
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.result import Result
 from tonnage.simulation.scenario import FaultSpec
@@ -36,7 +36,7 @@ from tonnage.units import NS_PER_S
 ALL_OF_12XLARGE = {offering for offering in SOLD if offering[0] == "g6e.12xlarge"}
 
 
-def _packed(*names: str, replicas: int = 2, **more: Any) -> tuple[Driver, Workload]:
+def _packed(*names: str, replicas: int = 2, **more: Any) -> tuple[LoopDriver, Workload]:
     """A workload that serves at 1000 s, packed on the first of these spot nodes (4 GPUs each)."""
     cluster = world(start_s=0)
     made = workload(cluster, replicas=replicas, **{"container": READINESS} | more)

@@ -25,7 +25,7 @@ from sim_builders import (
 from tonnage.decisions import Applied, Reason, Ref, Scale, Stale
 from tonnage.machines import pods
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.objects import SimulatedPod, Workload
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import DONE, FAILED
 from tonnage.units import MIB, NS_PER_S, seconds
@@ -65,7 +65,7 @@ def test_a_bought_node_takes_the_time_of_each_of_its_steps() -> None:
     run_until(cluster, registered)
     assert not cluster.fleet.schedulable[cluster.fleet.node_by_name["n"]]
     run_until(cluster, ready)
-    assert events(cluster, "NodeReady") == ["kubelet is Ready"]
+    assert events(cluster, "NodeReady") == ["Node n status is now: NodeReady"]
     run_until(cluster, ready + PLUGIN_S)
     node_ready_ns = cluster.nodes["n"].ready_ns
     assert node_ready_ns is not None
@@ -131,7 +131,7 @@ def test_a_daemon_pod_that_does_not_fit_is_left_out_and_said() -> None:
 # ---- images, weights, compiled graphs ----
 
 
-def _serving_after(cluster: SimulatedCluster, pod: Pod, limit_s: float = 2000) -> float:
+def _serving_after(cluster: SimulatedCluster, pod: SimulatedPod, limit_s: float = 2000) -> float:
     """Seconds from now until the pod's engine serves."""
     begin = cluster.now_ns
     while pod.replica is None or pod.replica.engine is None:
@@ -358,9 +358,9 @@ def test_the_devices_of_a_pod_are_free_when_it_is_gone_and_not_before() -> None:
 
 def _pod(
     name: str, *, node_name: str = "n", stage: str = "ready", ready_s: float = 0, cost: int = 0, uid: str = "u"
-) -> Pod:
+) -> SimulatedPod:
     """A pod at 1000 s: ``unbound``, ``bound`` (pulling), ``started`` (not ready) or ``ready`` since ``ready_s``."""
-    pod = Pod(None, name, uid, 0, 0, deletion_cost=cost)  # type: ignore[arg-type]
+    pod = SimulatedPod(None, name, uid, 0, 0, deletion_cost=cost)  # type: ignore[arg-type]
     if stage != "unbound":
         pod.bound_ns, pod.node = 0, node_name
     if stage in ("started", "ready"):

@@ -15,7 +15,7 @@ from sim_builders import SETUP, arrivals
 from deep_seeds import examples
 from tonnage.inference.engine import Engine
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import DONE, FAILED, LOAD_BALANCING, PENDING, Service
+from tonnage.machines.serving.service import DONE, FAILED, LOAD_BALANCING, PENDING, SimulatedService
 from tonnage.traffic.arrivals import Arrivals
 from tonnage.units import NS_PER_S, ns
 
@@ -26,14 +26,14 @@ def _replica(name: str, now_ns: int = 0) -> ServingReplica:
     return ServingReplica(name, Engine(SETUP.config, SETUP.timing, now_ns))
 
 
-def _service(requests: Arrivals, balancing: str, *replicas: ServingReplica, seed: int = 0) -> Service:
-    made = Service("inference/model-a", requests, balancing, random.Random(seed))
+def _service(requests: Arrivals, balancing: str, *replicas: ServingReplica, seed: int = 0) -> SimulatedService:
+    made = SimulatedService("inference/model-a", requests, balancing, random.Random(seed))
     for replica in replicas:
         made.add(replica)
     return made
 
 
-def _play(service: Service, second: float) -> list[int]:
+def _play(service: SimulatedService, second: float) -> list[int]:
     service.advance(ns(second))
     service.settle(ns(second))
     return list(service.requests.status)

@@ -14,9 +14,9 @@ from sim_builders import GPU, run_until, world
 
 from deep_seeds import examples
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod
+from tonnage.machines.objects import SimulatedPod
 from tonnage.partitioning.leases import in_leases
-from tonnage.partitioning.mps import REACH, Client, side_by_side
+from tonnage.partitioning.mps import REACH, MpsClient, side_by_side
 from tonnage.partitioning.turns import INTERVALS_S, SWITCH_S, Process, in_turns, switching, take_turns
 from tonnage.units import NS_PER_S
 
@@ -24,7 +24,7 @@ ALONE_S = 10.0
 """1,000 tokens at 10 ms each."""
 
 
-def taken(pod: Pod) -> float:
+def taken(pod: SimulatedPod) -> float:
     assert pod.replica is not None
     return pod.replica.taken_ns / NS_PER_S
 
@@ -64,7 +64,7 @@ def test_an_engine_that_is_idle_now_and_then_slows_others_down_as_in_turns(
         assert steps == pytest.approx(turn.steps_per_s * period * 40, rel=0.03)
 
 
-def tokens(pod: Pod) -> int:
+def tokens(pod: SimulatedPod) -> int:
     assert pod.replica is not None and pod.replica.engine is not None
     return pod.replica.engine.generation_tokens_total
 
@@ -175,7 +175,7 @@ def test_the_parts_of_a_gpu_never_add_up_to_more_than_the_gpu(percents: list[int
     taking_turns = in_turns(limits)
     assert all(0 < speed <= share <= most for (share, speed), most in zip(taking_turns, limits, strict=True))
     assert sum(share for share, _ in taking_turns) == min(1, sum(limits))  # and nothing of it is left unused
-    at_once = side_by_side([Client(percent=percent) for percent in percents])
+    at_once = side_by_side([MpsClient(percent=percent) for percent in percents])
     assert sum(share for share, _ in at_once) <= 1
 
 
@@ -230,7 +230,7 @@ def test_leases_hold_strict_pods_to_their_share_and_give_fair_ones_what_is_left(
     assert [speed / alone for speed in speeds] == [pytest.approx(part, abs=0.04) for part in parts]
 
 
-def running(cluster: SimulatedCluster, count: int) -> list[Pod]:
+def running(cluster: SimulatedCluster, count: int) -> list[SimulatedPod]:
     return [cluster.workloads[f"inference/model-{number}"].active[0] for number in range(count)]
 
 

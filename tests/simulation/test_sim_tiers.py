@@ -16,7 +16,7 @@ from tonnage.facts import gpus, models
 from tonnage.inference.config import parse_vllm_args, replica
 from tonnage.inference.engine import Engine
 from tonnage.inference.timing import LinearTiming
-from tonnage.machines.objects import Server
+from tonnage.machines.objects import ModelServer
 from tonnage.machines.serving.lower_tiers import LowerTiers, TierSize, tier_problems, tier_sizes
 from tonnage.simulation.connect import _block_size
 from tonnage.simulation.result import Result, Routing
@@ -163,4 +163,4 @@ def test_prompts_are_counted_in_the_blocks_by_which_the_engine_finds_them(flag: 
     words = ["--model", model, "--tensor-parallel-size", "4", "--max-model-len", "131072"]
     args = parse_vllm_args([*words, *([flag] if flag else [])])
     config, _ = replica(models.get(model), gpus.get("h100"), args)
-    assert config.block_size == size == _block_size(Server(args, 0, model))
+    assert config.block_size == size == _block_size(ModelServer(args, 0, model))

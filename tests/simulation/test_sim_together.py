@@ -18,7 +18,7 @@ from tonnage.inference.timing import LinearTiming
 from tonnage.machines.cards import SharedGpu, Sharer
 from tonnage.machines.serving.pools import DECODE, PREFILL, Split
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import DONE, FAILED, Service
+from tonnage.machines.serving.service import DONE, FAILED, SimulatedService
 from tonnage.machines.serving.split import SplitService
 from tonnage.machines.serving.together import Together, unite
 from tonnage.traffic.arrivals import Arrivals
@@ -35,8 +35,8 @@ def arrivals(rng: random.Random, count: int) -> Arrivals:
     return Arrivals(times, lengths[0], lengths[1] // 10 + 1, ())
 
 
-def plain(name: str, rng: random.Random, replicas: int) -> Service:
-    made = Service(name, arrivals(rng, 20), "least-requests", random.Random(1))
+def plain(name: str, rng: random.Random, replicas: int) -> SimulatedService:
+    made = SimulatedService(name, arrivals(rng, 20), "least-requests", random.Random(1))
     for number in range(replicas):
         made.add(ServingReplica(f"{name}/{number}", Engine(CONFIG, TIMING)))
     return made
@@ -49,7 +49,7 @@ def split(name: str, rng: random.Random) -> SplitService:
     return made
 
 
-def share(card: SharedGpu, service: Service, replica: ServingReplica) -> None:
+def share(card: SharedGpu, service: SimulatedService, replica: ServingReplica) -> None:
     """Put the replica on the card."""
     replica.sharer = Sharer(replica.pod, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service)
     card.sharers.append(replica.sharer)
@@ -58,7 +58,7 @@ def share(card: SharedGpu, service: Service, replica: ServingReplica) -> None:
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_a_service_alone_on_its_gpus_does_the_same_as_without_sharing(seed: int, apart: bool) -> None:
-    def made() -> Service:
+    def made() -> SimulatedService:
         rng = random.Random(seed)
         return split("a/b", rng) if apart else plain("a/b", rng, 2)
 
@@ -79,7 +79,7 @@ def test_a_service_alone_on_its_gpus_does_the_same_as_without_sharing(seed: int,
 @given(st.integers(0, 10_000), st.booleans())
 def test_all_requests_end_and_no_gpu_works_for_longer_than_time_passes_whoever_dies(seed: int, mps: bool) -> None:
     rng = random.Random(seed)
-    services: list[Service] = [plain("a/one", rng, 2), split("a/two", rng), plain("a/three", rng, 1)]
+    services: list[SimulatedService] = [plain("a/one", rng, 2), split("a/two", rng), plain("a/three", rng, 1)]
     cards = [SharedGpu(mps=mps) for _ in range(3)]
     for service in services:
         for replica in service.endpoints:

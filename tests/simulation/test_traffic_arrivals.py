@@ -14,13 +14,13 @@ from deep_seeds import examples
 from tonnage.errors import InputError, Where
 from tonnage.rng import Streams
 from tonnage.traffic.arrivals import Arrivals, build
-from tonnage.traffic.profile import Lengths, ProfileSource, TrafficProfile
+from tonnage.traffic.profile import LengthDistribution, ProfileSource, TrafficProfile
 from tonnage.traffic.surges import Surge, SurgeSpec, bound_between, draw_surges, factor_at
 from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S
 
 S = NS_PER_S
-LENGTHS = Lengths((0.0, 0.5, 1.0), (10, 100, 1000), (0.0, 1.0), ((1, 50), (51, 99)))
+LENGTHS = LengthDistribution((0.0, 0.5, 1.0), (10, 100, 1000), (0.0, 1.0), ((1, 50), (51, 99)))
 PROFILE = TrafficProfile(ProfileSource("made up"), 600, 10, (100, 0, 200, 300), LENGTHS)
 SURGE = Surge(100 * S, 300 * S, 4.0, 50 * S)
 

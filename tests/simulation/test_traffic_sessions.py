@@ -14,12 +14,14 @@ from deep_seeds import examples
 from tonnage.errors import InputError
 from tonnage.inference.prompts import numbers
 from tonnage.traffic.arrivals import build
-from tonnage.traffic.profile import Lengths, ProfileSource, TrafficProfile
+from tonnage.traffic.profile import LengthDistribution, ProfileSource, TrafficProfile
 from tonnage.traffic.sessions import Prefixes, converse
 from tonnage.traffic.traces import Trace
 from tonnage.units import NS_PER_S
 
-PROFILE = TrafficProfile(ProfileSource("test"), 10, 10, (40,), Lengths((0.0, 1.0), (20, 300), (0.0, 1.0), ((10, 200),)))
+PROFILE = TrafficProfile(
+    ProfileSource("test"), 10, 10, (40,), LengthDistribution((0.0, 1.0), (20, 300), (0.0, 1.0), ((10, 200),))
+)
 
 
 def _prefixes(**changes: object) -> Prefixes:

@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.decisions import Bind
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.objects.base import KubeObject
 from tonnage.scheduling import place
 from tonnage.units import GIB, NS_PER_S
@@ -29,7 +29,7 @@ def cluster(racks: int, nodes: int = 2, cpu: int = 64) -> Fleet:
         for node in range(nodes):
             allocatable = {"cpu": 1000 * cpu, "memory": 256 * GIB, "pods": 110, "nvidia.com/gpu": 8}
             labels = {RACK: f"r{rack}"}
-            fleet.add_node(NodeSpec(f"r{rack}-n{node}", allocatable, labels, device_resource="nvidia.com/gpu"))
+            fleet.add_node(FleetNode(f"r{rack}-n{node}", allocatable, labels, device_resource="nvidia.com/gpu"))
     return fleet
 
 
@@ -43,7 +43,7 @@ def stand(fleet: Fleet, *texts: str, only: str = "", now_ns: int = 0) -> dict[st
                 continue
             member = member_of(gangs, pod.namespace, pod.labels, pod.annotations, pod.spec)
             fleet.add_pod(
-                PodSpec(
+                FleetPod(
                     pod.namespace,
                     pod.name,
                     pod.name,

@@ -177,7 +177,7 @@ class Api:
         body = render.many(to.resource, found, version, shape, self.clock(), more)
         return render.reply(200, body)
 
-    def _found(self, to: Route, selector: selectors.Selector, at: int | None) -> tuple[list[Stored], int]:
+    def _found(self, to: Route, selector: selectors.ObjectSelector, at: int | None) -> tuple[list[Stored], int]:
         name = selector.name()
         if name and at is None and (to.namespace or not to.resource.namespaced):
             with self.store.lock:
@@ -189,7 +189,7 @@ class Api:
             found = [stored for stored in found if selector.matches(stored.object)]
         return found, version
 
-    def _selector(self, request: ApiRequest, to: Route) -> selectors.Selector:
+    def _selector(self, request: ApiRequest, to: Route) -> selectors.ObjectSelector:
         query = request.query
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
         return selectors.parse(to.resource, labels, fields, to.namespace)

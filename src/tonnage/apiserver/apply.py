@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tonnage.apiserver import ownership
 from tonnage.apiserver.ownership import Owner, Tree
-from tonnage.apiserver.schema import Field, Type, field
+from tonnage.apiserver.schema import FieldSchema, Type, field
 from tonnage.apiserver.status import StatusError
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -63,7 +63,7 @@ def _merge(of: Type, live: JsonObject, config: JsonObject) -> JsonObject:
     return merged
 
 
-def _merge_field(how: Field, live: Any, value: Any) -> Any:
+def _merge_field(how: FieldSchema, live: Any, value: Any) -> Any:
     if how.atomic or live is None:
         return value
     if isinstance(value, dict) and isinstance(live, dict):
@@ -96,7 +96,7 @@ def _prune(of: Type, value: JsonObject, gone: Tree, held: Tree) -> JsonObject:
     return result
 
 
-def _prune_field(how: Field, value: Any, gone: Tree, held: Tree) -> Any:
+def _prune_field(how: FieldSchema, value: Any, gone: Tree, held: Tree) -> Any:
     if isinstance(value, dict):
         return _prune(how.child, value, gone, held)
     if not isinstance(value, list):

@@ -26,7 +26,7 @@ from tonnage.kube.resources import (
     Resource,
     by_kind,
 )
-from tonnage.objects.policy import Budget, needs
+from tonnage.objects.policy import DisruptionAllowance, needs
 
 JsonObject: TypeAlias = dict[str, Any]
 _SCALED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
@@ -62,25 +62,25 @@ def evict(writes: Writes, namespace: str, name: str, eviction: JsonObject, optio
         writes.delete(PODS, namespace, name, asked)
 
 
-def budget(store: Store, pdb: JsonObject) -> Budget:
+def budget(store: Store, pdb: JsonObject) -> DisruptionAllowance:
     """What a budget allows now."""
     namespace, spec = pdb["metadata"]["namespace"], pdb.get("spec", {})
     pods = _selected(store, namespace, spec.get("selector"))
     healthy = sum(_is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods)
     at_most, at_least = spec.get("maxUnavailable"), spec.get("minAvailable")
     if at_most is None and at_least is None:
-        return Budget(healthy, 0, len(pods))
+        return DisruptionAllowance(healthy, 0, len(pods))
     try:
         desired, expected = needs(at_least, at_most, len(pods), lambda: _expected(store, namespace, pods))
     except ValueError as error:
         raise StatusError(500, "InternalError", f"invalid value for IntOrString: {error}") from error
-    return Budget(healthy, desired, expected)
+    return DisruptionAllowance(healthy, desired, expected)
 
 
 def _selected(store: Store, namespace: str, selector: Any) -> list[JsonObject]:
     if selector is None:
         return []
-    tests = selectors.Selector(selectors.label_tests(selector_text(selector)))
+    tests = selectors.ObjectSelector(selectors.label_tests(selector_text(selector)))
     return [one.object for one in store.items(PODS, namespace)[0] if tests.matches(one.object)]
 
 

@@ -39,10 +39,10 @@ class InProcess:
             raise ValueError(f"{path} with watch is a stream: use stream()")
         return answer
 
-    def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> Stream:
+    def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> InProcessStream:
         """The lines of a watch. Entering raises ApiError for a status of 400 or more."""
         request = ApiRequest("GET", path, {**query, "watch": "true"}, user_agent=self._user_agent)
-        return Stream(lambda: self._handle(request), self._watches, timeout_s)
+        return InProcessStream(lambda: self._handle(request), self._watches, timeout_s)
 
     def close(self) -> None:
         """End running streams; requests are refused from now on."""
@@ -56,7 +56,7 @@ class InProcess:
         return self._api.handle(request)
 
 
-class Stream:
+class InProcessStream:
     """A watch that runs inside the ``with`` block; :meth:`close` ends it from any thread."""
 
     def __init__(self, begin: Callable[[], Reply | Watch], running: set[Watch], timeout_s: float) -> None:

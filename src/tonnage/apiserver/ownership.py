@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tonnage.apiserver.schema import Field, Type, field, item_key
+from tonnage.apiserver.schema import FieldSchema, Type, field, item_key
 
 JsonObject: TypeAlias = dict[str, Any]
 Tree: TypeAlias = dict[str, Any]
@@ -36,7 +36,7 @@ def fields(of: Type, value: JsonObject) -> Tree:
     return {f"f:{key}": _tree(field(of, key), one) for key, one in value.items()}
 
 
-def _tree(how: Field, value: Any) -> Tree:
+def _tree(how: FieldSchema, value: Any) -> Tree:
     if how.atomic or not value:
         return {}
     if isinstance(value, dict):
@@ -50,7 +50,7 @@ def _tree(how: Field, value: Any) -> Tree:
     return {}
 
 
-def keyed(how: Field, items: list[Any]) -> dict[str, JsonObject] | None:
+def keyed(how: FieldSchema, items: list[Any]) -> dict[str, JsonObject] | None:
     """A list's items by their ``k:{…}``; None when the list is not a map or an item lacks its key."""
     if not how.keys:
         return None
@@ -69,12 +69,12 @@ def member(value: Any) -> str:
 
 
 def duplicates(of: Type, value: JsonObject, path: str = "") -> Iterator[str]:
-    """The first item of every keyed list and set that stands in it again, as kube-apiserver says it."""
+    """Every item of a keyed list or set that stands in it again, as kube-apiserver says it."""
     for name, one in value.items():
         yield from _duplicates(field(of, name), one, f"{path}.{name}")
 
 
-def _duplicates(how: Field, value: Any, path: str) -> Iterator[str]:
+def _duplicates(how: FieldSchema, value: Any, path: str) -> Iterator[str]:
     if how.atomic:
         return
     if isinstance(value, dict):
@@ -85,13 +85,12 @@ def _duplicates(how: Field, value: Any, path: str) -> Iterator[str]:
             shown = _shown_key(how, item)
             if shown and shown in seen:
                 yield f"{path}: duplicate entries for key {shown}"
-                break
             seen.add(shown)
             if isinstance(item, dict):
                 yield from duplicates(how.child, item, f"{path}{shown}")
 
 
-def _shown_key(how: Field, item: Any) -> str:
+def _shown_key(how: FieldSchema, item: Any) -> str:
     """``[name="a"]`` of a keyed list, ``[="a"]`` of a set; empty of any other."""
     if how.is_set:
         return f"[={_encode(item).decode()}]"
@@ -128,7 +127,7 @@ def _note(name: str, found: tuple[Tree, Tree] | None, changed: Tree, removed: Tr
         removed[name] = found[1]
 
 
-def _compare(how: Field, old: Any, new: Any) -> tuple[Tree, Tree] | None:
+def _compare(how: FieldSchema, old: Any, new: Any) -> tuple[Tree, Tree] | None:
     if how.atomic:
         return None
     if isinstance(old, dict) and isinstance(new, dict):

@@ -13,13 +13,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-Type: TypeAlias = Mapping[str, "Field"]
+Type: TypeAlias = Mapping[str, "FieldSchema"]
 
 _KEY_DEFAULTS = {"protocol": "TCP"}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldSchema:
     """How one field merges.
 
     ``keys``: of a list of mappings, what tells its items apart (server-side apply). ``is_set``: a list of scalars, each
@@ -36,17 +36,17 @@ class Field:
     retain: bool = False
 
 
-_PLAIN = Field({})
+_PLAIN = FieldSchema({})
 
 
 @cache
-def _types() -> dict[str, dict[str, Field]]:
+def _types() -> dict[str, dict[str, FieldSchema]]:
     text = files("tonnage.apiserver").joinpath("merge_keys.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
-    types: dict[str, dict[str, Field]] = {row["type"]: {} for row in rows}
+    types: dict[str, dict[str, FieldSchema]] = {row["type"]: {} for row in rows}
     for row in rows:
         strategy = row["patch_strategy"].split("+")
-        types[row["type"]][row["field"]] = Field(
+        types[row["type"]][row["field"]] = FieldSchema(
             child=types.get(row["child"], {}),
             keys=tuple(row["keys"].split("+")) if row["keys"] else (),
             is_set=row["merge"] == "set",
@@ -61,10 +61,10 @@ def _types() -> dict[str, dict[str, Field]]:
 def root(kind: str) -> Type:
     """The fields of a kind. A kind that is not in the table has metadata like any other and no lists that merge."""
     types = _types()
-    return types.get(kind) or {"metadata": Field(types["ObjectMeta"])}
+    return types.get(kind) or {"metadata": FieldSchema(types["ObjectMeta"])}
 
 
-def field(of: Type, name: str) -> Field:
+def field(of: Type, name: str) -> FieldSchema:
     """How a field merges."""
     return of.get(name, _PLAIN)
 

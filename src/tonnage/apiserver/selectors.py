@@ -59,7 +59,7 @@ _ZERO = ("status.replicas",)
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ObjectSelector:
     """What a list or watch asks for; empty asks for everything."""
 
     labels: tuple[_Test, ...] = ()
@@ -84,9 +84,9 @@ class Selector:
         return next((value for path, value, equal in self.fields if path == "metadata.name" and equal), "")
 
 
-def parse(resource: Resource, labels: str, fields: str, namespace: str = "") -> Selector:
+def parse(resource: Resource, labels: str, fields: str, namespace: str = "") -> ObjectSelector:
     """The selector of a query. Raises Refusal (400) for one that cannot be read."""
-    return Selector(label_tests(labels), field_tests(resource, fields), namespace)
+    return ObjectSelector(label_tests(labels), field_tests(resource, fields), namespace)
 
 
 def label_tests(text: str) -> tuple[_Test, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from tonnage.apiserver.patches import PatchError
-from tonnage.apiserver.schema import Field, Type, field
+from tonnage.apiserver.schema import FieldSchema, Type, field
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -58,7 +58,7 @@ def _lone_directive(of: Type, merged: JsonObject, patch: JsonObject, directive: 
     merged[name] = _merge_list(field(of, name), name, merged[name], [], patch)
 
 
-def _merge_list(how: Field, name: str, target: list[Any], items: list[Any], patch: JsonObject) -> list[Any]:
+def _merge_list(how: FieldSchema, name: str, target: list[Any], items: list[Any], patch: JsonObject) -> list[Any]:
     order = patch.get(_ORDER_PREFIX + name)
     if not how.patch_key:
         gone = patch.get(_DELETE_PREFIX + name, [])
@@ -75,7 +75,7 @@ def _merge_list(how: Field, name: str, target: list[Any], items: list[Any], patc
     return _ordered(_merge_items(how, name, target, items), named, [_key(one, key) for one in target], key)
 
 
-def _merge_items(how: Field, name: str, target: list[Any], items: list[JsonObject]) -> list[Any]:
+def _merge_items(how: FieldSchema, name: str, target: list[Any], items: list[JsonObject]) -> list[Any]:
     key, merged = how.patch_key, list(target)
     for item in items:
         if key not in item:

@@ -14,7 +14,7 @@ import msgspec
 
 from tonnage.apiserver import render
 from tonnage.apiserver.request import Form
-from tonnage.apiserver.selectors import Selector
+from tonnage.apiserver.selectors import ObjectSelector
 from tonnage.apiserver.status import StatusError
 from tonnage.apiserver.store import ADDED, DELETED, MODIFIED, Store, Stored, StoreEvent
 from tonnage.kube.resources import Resource
@@ -45,7 +45,7 @@ class Watch:
         self,
         store: Store,
         resource: Resource,
-        selector: Selector,
+        selector: ObjectSelector,
         form: Form,
         options: WatchOptions,
         clock: Callable[[], float],

@@ -243,7 +243,8 @@ class Writes:
             raise bad_request("metadata.managedFields must be nil")
         unknown = [] if options.validation == "Strict" else defaults.unknown_fields(resource, config)
         of = schema.root(resource.struct)
-        wrong = next(ownership.duplicates(of, config), "")
+        twice = list(ownership.duplicates(of, config))
+        wrong = "\n  ".join(("errors:", *twice)) if len(twice) > 1 else "".join(twice)
         if unknown and not resource.custom:
             wrong = "." + unknown[0].partition('"')[2].rstrip('"') + ": field not declared in schema"
         if wrong:

@@ -19,7 +19,7 @@ _PURE = frozenset(("quantity", "isQuantity", "semver", "isSemver", "ip", "cidr",
 """Functions that are evaluated beforehand when nobody counts what they cost."""
 
 
-class Constants:
+class ConstantFolding:
     """What is constant in one tree. ``invalid`` makes the error of a conversion that fails."""
 
     def __init__(self, resolved: Callable[[Type], Type], invalid: Callable[[SyntaxNode, str, Err], Exception]) -> None:

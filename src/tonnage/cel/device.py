@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tonnage.cel import costs, kinds
 from tonnage.cel.bounds import cheap
 from tonnage.cel.checker import Checker
-from tonnage.cel.constants import Constants
+from tonnage.cel.constants import ConstantFolding
 from tonnage.cel.failures import Abort, CompileError, CostExceeded, Err, ErrorKind, EvaluationError
 from tonnage.cel.generate import FIELDS, Generator
 from tonnage.cel.kinds import ANY, BOOL, DYN, STRING, map_of
@@ -79,7 +79,7 @@ _Run = Callable[[Device, int], Any]
 class CompiledSelector:
     """A compiled expression."""
 
-    def __init__(self, text: str, root: SyntaxNode, constants: Constants) -> None:
+    def __init__(self, text: str, root: SyntaxNode, constants: ConstantFolding) -> None:
         self.text = text
         self._cheap = cheap(root)
         self._root, self._constants = root, constants
@@ -169,12 +169,12 @@ def compile_selector(text: str, *, list_attributes: bool = False) -> CompiledSel
     result = checker.check(root)
     if result not in (BOOL, ANY) and not (list_attributes and result == DYN):
         raise CompileError("result type", f"must evaluate to bool or the unknown type, not {result}")
-    constants = Constants(checker.resolved, checker.invalid)
+    constants = ConstantFolding(checker.resolved, checker.invalid)
     validate(root, constants, lambda node, kind, message: CompileError(kind, message, *place(text, node.at)))
     return CompiledSelector(text, root, constants)
 
 
-def _compiled(text: str, root: SyntaxNode, constants: Constants, *, counted: bool) -> _Run:
+def _compiled(text: str, root: SyntaxNode, constants: ConstantFolding, *, counted: bool) -> _Run:
     generator = Generator(constants, counted=counted)
     code = generator.code(root)
     try:

@@ -17,12 +17,12 @@ from typing import Any
 
 from tonnage.cel import costs
 from tonnage.cel.calls import PANICS, REGEX, SINGLE, Calls
-from tonnage.cel.constants import NOT_CONSTANT, Constants
+from tonnage.cel.constants import NOT_CONSTANT, ConstantFolding
 from tonnage.cel.failures import Err, ErrorKind
 from tonnage.cel.kinds import unwrapped
 from tonnage.cel.macros import RESULT, UNUSED
 from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, MapOf, Select, SyntaxNode
-from tonnage.cel.writer import Out, Writer
+from tonnage.cel.writer import CodeWriter, Emitted
 
 FIELDS = {
     "driver": "driver",
@@ -34,7 +34,7 @@ _LOOKUPS = ("_[_]", "_[?_]", "_?._")
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class CodeVariable:
     """A name of the expression in the code. ``lazy``: a function that gives its value, kept in a cell."""
 
     code: str
@@ -42,13 +42,13 @@ class Variable:
     lazy: str = ""
 
 
-class Generator(Writer):
+class Generator(CodeWriter):
     """Writes the code of one expression."""
 
-    def __init__(self, constants: Constants, *, counted: bool) -> None:
+    def __init__(self, constants: ConstantFolding, *, counted: bool) -> None:
         super().__init__(counted=counted)
         self._constants = constants
-        self._scope: dict[str, Variable] = {}
+        self._scope: dict[str, CodeVariable] = {}
         self._calls = Calls(self.constant)
 
     def code(self, root: SyntaxNode) -> str:
@@ -57,10 +57,10 @@ class Generator(Writer):
         body = [*self._lines, f"    return {out.code}{', c' if self._counted else ''}"]
         return "\n".join(["def selector(dev, c):", *body])
 
-    def _value(self, node: SyntaxNode) -> Out:
+    def _value(self, node: SyntaxNode) -> Emitted:
         folded = self._constants.of(node, calls=not self._counted)
         if folded is not NOT_CONSTANT:
-            return Out(self.constant(folded), False)
+            return Emitted(self.constant(folded), False)
         match node:
             case Ident():
                 out = self._raw(node)
@@ -78,7 +78,7 @@ class Generator(Writer):
                 return self._bind(node) if node.variable == UNUSED else self._fold(node)
         raise AssertionError(node)
 
-    def _raw(self, node: SyntaxNode) -> Out:
+    def _raw(self, node: SyntaxNode) -> Emitted:
         """A value that is only looked at further: names and look-ups are cheaper by one."""
         if isinstance(node, Ident) and node.constant is None:
             return self._variable(node.name)
@@ -86,18 +86,18 @@ class Generator(Writer):
             return self._chain(node, raw=True)
         return self._value(node)
 
-    def _variable(self, name: str) -> Out:
+    def _variable(self, name: str) -> Emitted:
         variable = self._scope.get(name)
         if variable is None:
-            return Out("dev.whole", False)
+            return Emitted("dev.whole", False)
         if not variable.lazy:
-            return Out(variable.code, variable.fails)
+            return Emitted(variable.code, variable.fails)
         out = self._set(f"{variable.code}[0]")
         with self._block(f"if {out.code} is UNSET:"):
             self._emit(f"{out.code} = {variable.code}[0] = {variable.lazy}()")
         return out
 
-    def _chain(self, node: SyntaxNode, *, raw: bool = False) -> Out:
+    def _chain(self, node: SyntaxNode, *, raw: bool = False) -> Emitted:
         """Look-ups one after another: ``a.b["c"].?d``."""
         steps: list[tuple[Any, SyntaxNode | None, bool, bool]] = []
         while True:
@@ -137,7 +137,7 @@ class Generator(Writer):
             self._cost(1)
         return out
 
-    def _of_device(self, steps: list[Any]) -> tuple[Out, bool, list[Any]]:
+    def _of_device(self, steps: list[Any]) -> tuple[Emitted, bool, list[Any]]:
         field, rest = steps[0][0], steps[1:]
         code = f"dev.{FIELDS[field]}"
         self._cost(1)
@@ -151,7 +151,7 @@ class Generator(Writer):
                 return self._set(f"{code}.get({self.constant(rest[0][0])}, {missing})"), False, rest[1:]
         return self._set(code, fails=False), False, rest
 
-    def _step(self, out: Out, key: Any, computed: SyntaxNode | None, optional: bool, test: bool) -> Out:
+    def _step(self, out: Emitted, key: Any, computed: SyntaxNode | None, optional: bool, test: bool) -> Emitted:
         look = ("has" if test else "index") + ("_maybe" if optional else "")
         tests = [f"type({out.code}) is not Err"] if out.fails else []
         tests += [f"{out.code} is not ABSENT"] if optional else []
@@ -165,9 +165,9 @@ class Generator(Writer):
             if self._counted:
                 found = f"if {out.code} is not ABSENT and type({out.code}) is not Err: " if optional else ""
                 self._emit(f"{found}c += 1")
-        return Out(out.code, True)
+        return Emitted(out.code, True)
 
-    def _call(self, node: Invocation) -> Out:
+    def _call(self, node: Invocation) -> Emitted:
         match node.function:
             case "_&&_":
                 return self._logical(node, "conjoined", "False")
@@ -190,7 +190,7 @@ class Generator(Writer):
                     return self._append(node)
         return self._plain_call(node)
 
-    def _membership(self, node: SyntaxNode, constants: list[Any]) -> Out:
+    def _membership(self, node: SyntaxNode, constants: list[Any]) -> Emitted:
         out = self._value(node)
         known = self.constant(frozenset((type(one) is bool, one) for one in constants))
         failed = f"{out.code} if type({out.code}) is Err else " if out.fails else ""
@@ -202,7 +202,7 @@ class Generator(Writer):
             )
         return self._set(f"{failed}member({out.code}, {known})", fails=out.fails)
 
-    def _append(self, node: Invocation) -> Out:
+    def _append(self, node: Invocation) -> Emitted:
         """What macros collect is one list that grows."""
         carried = self._value(node.arguments[0])
         added = self._value(node.arguments[1])
@@ -215,7 +215,7 @@ class Generator(Writer):
         self._cost(1)
         return out
 
-    def _logical(self, node: Invocation, join: str, settled: str) -> Out:
+    def _logical(self, node: Invocation, join: str, settled: str) -> Emitted:
         first = self._value(node.arguments[0])
         out = self._set(f"logical({first.code})" if self._may_be_else(node.arguments[0]) else first.code)
         for term in node.arguments[1:]:
@@ -227,10 +227,10 @@ class Generator(Writer):
     def _may_be_else(self, node: SyntaxNode) -> bool:
         return self._constants.resolved(node.type).kind != "bool"
 
-    def _conditional(self, node: Invocation) -> Out:
+    def _conditional(self, node: Invocation) -> Emitted:
         test, then, otherwise = node.arguments
         condition = self._value(test)
-        out = Out(self._new(), True)
+        out = Emitted(self._new(), True)
         with self._block(f"if {condition.code} is True:"):
             self._emit(f"{out.code} = {self._raw(then).code}")
         with self._block(f"elif {condition.code} is False:"):
@@ -239,7 +239,7 @@ class Generator(Writer):
             self._emit(f"{out.code} = logical({condition.code})")
         return out
 
-    def _or(self, node: Invocation) -> Out:
+    def _or(self, node: Invocation) -> Emitted:
         left = self._value(node.operands[0])
         out = self._set(left.code)
         with self._block(f"if type({out.code}) is Maybe:"):
@@ -249,12 +249,12 @@ class Generator(Writer):
                 self._emit(f"{out.code} = {self._value(node.arguments[0]).code}")
         return out
 
-    def _plain_call(self, node: Invocation) -> Out:
+    def _plain_call(self, node: Invocation) -> Emitted:
         operands = node.operands
         pattern = self._constants.of(operands[1], calls=False) if node.function in REGEX and len(operands) > 1 else None
         early = len(operands) > 2 or type(pattern) is str or (not node.overload and node.function not in SINGLE)
-        out = Out(self._new(), True)
-        given: list[Out] = []
+        out = Emitted(self._new(), True)
+        given: list[Emitted] = []
         depth = self._depth
         for position, operand in enumerate(operands):
             one = self._value(operand)
@@ -264,7 +264,7 @@ class Generator(Writer):
                     self._emit(f"{out.code} = {one.code}")
                 self._emit("else:")
                 self._depth += 1
-                given[-1] = Out(one.code, False)
+                given[-1] = Emitted(one.code, False)
         codes = [one.code for one in given]
         types = [self._constants.resolved(operand.type) for operand in operands]
         self._guarded(out, given, self._calls.expression(node, codes, types, pattern), node.overload)
@@ -276,7 +276,7 @@ class Generator(Writer):
         self._depth = depth
         return out
 
-    def _guarded(self, out: Out, given: list[Out], expression: str, overload: str) -> None:
+    def _guarded(self, out: Emitted, given: list[Emitted], expression: str, overload: str) -> None:
         for ending, (position, expected) in PANICS.items():
             if overload.endswith(ending) and given[position].fails:
                 self._emit(f"if type({given[position].code}) is not {expected}: raise Abort(ErrorKind.INTERNAL)")
@@ -287,14 +287,14 @@ class Generator(Writer):
                 word = "elif"
         self._emit(f"{'else: ' if word == 'elif' else ''}{out.code} = {expression}")
 
-    def _list(self, node: ListOf) -> Out:
+    def _list(self, node: ListOf) -> Emitted:
         parts = list(zip(node.elements, node.optional, strict=True))
         out = self._sequence([(self._part(element, maybe), maybe) for element, maybe in parts])
         self._cost(costs.LIST)
         return out
 
-    def _map(self, node: MapOf) -> Out:
-        steps: list[tuple[Callable[[], Out], bool]] = []
+    def _map(self, node: MapOf) -> Emitted:
+        steps: list[tuple[Callable[[], Emitted], bool]] = []
         for key, value, maybe in node.entries:
             steps += [(self._part(key, False), False), (self._part(value, maybe), False)]
         out = self._sequence(steps)
@@ -304,8 +304,8 @@ class Generator(Writer):
         self._cost(costs.MAP)
         return out
 
-    def _part(self, node: SyntaxNode, maybe: bool) -> Callable[[], Out]:
-        def part() -> Out:
+    def _part(self, node: SyntaxNode, maybe: bool) -> Callable[[], Emitted]:
+        def part() -> Emitted:
             one = self._value(node)
             if not maybe:
                 return one
@@ -313,7 +313,7 @@ class Generator(Writer):
 
         return part
 
-    def _sequence(self, parts: list[tuple[Callable[[], Out], bool]]) -> Out:
+    def _sequence(self, parts: list[tuple[Callable[[], Emitted], bool]]) -> Emitted:
         out = self._set("[]")
         depth = self._depth
         may_have_failed = False
@@ -333,7 +333,7 @@ class Generator(Writer):
         self._depth = depth
         return out
 
-    def _bind(self, node: Fold) -> Out:
+    def _bind(self, node: Fold) -> Emitted:
         before, self._lines = self._lines, []
         self._depth += 1
         initial = self._value(node.initial)
@@ -347,22 +347,22 @@ class Generator(Writer):
                 self._emit("    nonlocal c")
             self._lines += [*made, "    " * (self._depth + 1) + f"return {initial.code}"]
             self._emit(f"{cell} = [UNSET]")
-            variable = Variable(cell, True, function)
+            variable = CodeVariable(cell, True, function)
         else:
             self._lines += [line[4:] for line in made]
             self._emit(f"{cell} = {initial.code}")
-            variable = Variable(cell, False)
+            variable = CodeVariable(cell, False)
         with self._names({node.accumulator: variable}):
             return self._value(node.result)
 
     @contextmanager
-    def _names(self, added: dict[str, Variable]) -> Iterator[None]:
+    def _names(self, added: dict[str, CodeVariable]) -> Iterator[None]:
         before = self._scope
         self._scope = before | added
         yield
         self._scope = before
 
-    def _fold(self, node: Fold) -> Out:
+    def _fold(self, node: Fold) -> Emitted:
         over = self._value(node.range)
         out = self._set(over.code)
         through = self._new()
@@ -373,16 +373,16 @@ class Generator(Writer):
             fresh = {ListOf: "[]", MapOf: "{}"}.get(type(node.initial))
             self._emit(f"{carried} = {fresh or self._value(node.initial).code}")
             first, second = self._new("v"), self._new("v") if node.second else ""
-            names = {node.variable: Variable(first, False), node.accumulator: Variable(carried, True)}
+            names = {node.variable: CodeVariable(first, False), node.accumulator: CodeVariable(carried, True)}
             if node.second:
-                names[node.second] = Variable(second, False)
+                names[node.second] = CodeVariable(second, False)
             with self._names(names), self._block(f"for {first}{', ' if second else ''}{second} in {through}:"):
                 condition = self._value(node.condition)
                 self._emit(f"if {condition.code} is False: break")
                 self._emit(f"{carried} = {self._value(node.step).code}")
                 if self._counted:
                     self._emit("if c > LIMIT: raise Abort(ErrorKind.COST)")
-            with self._names({node.accumulator: Variable(carried, True)}):
+            with self._names({node.accumulator: CodeVariable(carried, True)}):
                 self._emit(f"{out.code} = {self._value(node.result).code}")
         return out
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from tonnage.cel import regex
 from tonnage.cel.calls import REGEX
-from tonnage.cel.constants import NOT_CONSTANT, Constants
+from tonnage.cel.constants import NOT_CONSTANT, ConstantFolding
 from tonnage.cel.failures import CompileError
 from tonnage.cel.kinds import Type, unwrapped
 from tonnage.cel.syntax import Fold, Invocation, ListOf, Literal, MapOf, Select, SyntaxNode
@@ -43,7 +43,7 @@ def walk(node: SyntaxNode) -> Iterator[SyntaxNode]:
         waiting += children(one)
 
 
-def validate(root: SyntaxNode, constants: Constants, wrong: Wrong) -> None:
+def validate(root: SyntaxNode, constants: ConstantFolding, wrong: Wrong) -> None:
     """Raises CompileError. The tree is checked already."""
     for node in walk(root):
         match node:
@@ -57,7 +57,7 @@ def validate(root: SyntaxNode, constants: Constants, wrong: Wrong) -> None:
                 _key(node, constants, wrong)
 
 
-def _alike(elements: Iterator[tuple[SyntaxNode, bool]], constants: Constants, wrong: Wrong) -> None:
+def _alike(elements: Iterator[tuple[SyntaxNode, bool]], constants: ConstantFolding, wrong: Wrong) -> None:
     expected: Type | None = None
     for element, maybe in elements:
         found = constants.resolved(element.type)
@@ -71,14 +71,14 @@ def _alike(elements: Iterator[tuple[SyntaxNode, bool]], constants: Constants, wr
             raise wrong(element, "type mismatch", f"expected type {expected} but found {found}")
 
 
-def _key(node: Invocation, constants: Constants, wrong: Wrong) -> None:
+def _key(node: Invocation, constants: ConstantFolding, wrong: Wrong) -> None:
     if node.function in ("_[_]", "_[?_]"):
         key = constants.of(node.arguments[1], calls=False)
         if key is not NOT_CONSTANT and not isinstance(key, str | int | float):
             raise wrong(node, "invalid argument", f"a {name_of(key)} cannot be looked up")
 
 
-def _pattern(node: Invocation, constants: Constants, wrong: Wrong) -> None:
+def _pattern(node: Invocation, constants: ConstantFolding, wrong: Wrong) -> None:
     if node.function not in REGEX:
         return
     patterns = [constants.of(one, calls=False) for one in node.operands[1:2]]

@@ -17,14 +17,14 @@ _HELPERS = (
 )
 
 
-class Out(NamedTuple):
+class Emitted(NamedTuple):
     """A local variable or constant, and whether it may hold an error."""
 
     code: str
     fails: bool = True
 
 
-class Writer:
+class CodeWriter:
     """``names``: what the code finds in its module."""
 
     def __init__(self, *, counted: bool) -> None:
@@ -68,7 +68,7 @@ class Writer:
         if self._counted and amount:
             self._emit(f"c += {amount}")
 
-    def _set(self, expression: str, *, fails: bool = True) -> Out:
+    def _set(self, expression: str, *, fails: bool = True) -> Emitted:
         name = self._new()
         self._emit(f"{name} = {expression}")
-        return Out(name, fails)
+        return Emitted(name, fails)

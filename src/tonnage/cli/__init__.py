@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from tonnage import __version__
-from tonnage.cli import terminal
-from tonnage.errors import TonnageError
+from tonnage.cli import messages, terminal
+from tonnage.errors import InputError, TonnageError
 
 INTERNAL_ERROR = 70
 """Exit code of a fault of ours (EX_SOFTWARE of sysexits.h)."""
@@ -60,19 +60,23 @@ COMMANDS = {
     "realloc": (
         "tonnage.cli.realloc",
         "realloc",
-        "GPUs of one workload given to another, autoscalers' bounds with them.",
+        "Move GPUs from one workload to another, and adjust their autoscalers.",
     ),
     "why": (
         "tonnage.cli.why",
         "why",
-        "Why a pod or a gang waits or is placed where it is, and what would change that.",
+        "Why a pod or gang is pending, or is placed where it is, and what would change that.",
     ),
     "share": (
         "tonnage.cli.share",
         "share",
         "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
     ),
-    "check": ("tonnage.cli.check", "check", "Read manifests and say what this configuration does and never does."),
+    "check": (
+        "tonnage.cli.check",
+        "check",
+        "Read manifests and say what will not run or has no effect, and what helps.",
+    ),
     "init": ("tonnage.cli.init", "init", "Write the scenario for a folder of manifests, or for a cluster."),
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
     "render": ("tonnage.cli.render", "render", "Manifests for a cluster, from what it has: the agent of GPU nodes."),
@@ -171,6 +175,8 @@ def _run(arguments: list[str], program: str) -> int:
             terminal.echo(f"error: {line}", err=True)
         if len(lines) > MOST_ERRORS:
             terminal.echo(f"error: {len(lines) - MOST_ERRORS} more", err=True)
+        if isinstance(error, InputError):
+            messages.warnings(error.beside[:MOST_ERRORS])
         return error.exit_code
     except (OSError, ClosedPipe):
         raise

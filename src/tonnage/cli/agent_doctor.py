@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import terminal
+from tonnage.cli import lines, terminal
 from tonnage.cli.agent_machine import PATH, machine, machine_options, plugin_config
 from tonnage.cli.options import OUTPUT, Finite
 
@@ -44,7 +44,8 @@ def doctor(
     window: float,
     output: str,
 ) -> None:
-    """Seven steps from the driver to the model's memory, then why what runs may be slow: each with its evidence.
+    """Why a GPU workload does not run here, in seven steps from the driver to the model's memory, and why it may be
+    slow.
 
     Nothing is changed. Exit code 1 where a step has failed.
     """
@@ -83,9 +84,9 @@ def _show(title: str, checks: list[NodeCheck]) -> None:
     for one in checks:
         terminal.echo(f"  {one.verdict:<8} {one.name}")
         for line in one.evidence:
-            terminal.echo(f"             {line}")
+            lines.say(line, " " * 15, " " * 13)
         if one.help:
-            terminal.echo(f"           → {one.help}")
+            lines.say(one.help, " " * 13, " " * 11 + "→ ")
 
 
 def _sectors() -> int | None:

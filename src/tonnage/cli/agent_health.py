@@ -32,8 +32,10 @@ _EVICT_S, _AGAIN_S = 5.0, 60.0
 @click.option("--file", "file", type=_PATH, metavar="FILE", help="Where faults are kept over restarts of the agent.")
 @click.option("--condition", default="GPUHealthy", show_default=True, metavar="TYPE", help="Of the node; empty: none.")
 @click.option("--taint", type=click.Choice(["never", "reboot", "all", "any"]), default="never", show_default=True,
-              help="When the node is tainted: to be rebooted, all GPUs bad, any GPU bad.")  # fmt: skip
-@click.option("--drain/--no-drain", default=True, show_default=True, help="Whether pods on a bad GPU are evicted.")
+              help="When the node is tainted: to be rebooted, all GPUs unhealthy, any GPU unhealthy.")  # fmt: skip
+@click.option(
+    "--drain/--no-drain", default=True, show_default=True, help="Whether pods on an unhealthy GPU are evicted."
+)
 @click.option("--settle", default=30.0, type=Finite(0), show_default=True, metavar="SECONDS",
               help="How long a card has to be without fault before it counts as healthy again.")  # fmt: skip
 @click.option("--ignore-xid", type=click.IntRange(1, 999), multiple=True, metavar="N", help="Never counts as a fault.")
@@ -57,8 +59,8 @@ def health(
     kubeconfig: str,
     context: str,
 ) -> None:
-    """Whether the GPUs of this node are healthy, and what follows: a node condition, a taint by policy, and the pods on
-    a bad GPU that are evicted, and no others. Without --apply nothing is written to the cluster.
+    """Whether the GPUs of this node are healthy, and what follows: a node condition, a taint by policy, and the
+    eviction of the pods on an unhealthy GPU, and of no others. Without --apply nothing is written to the cluster.
     """
     from tonnage.node.device_health import DeviceHealth, HealthRules
     from tonnage.node.health_effects import HealthPolicy

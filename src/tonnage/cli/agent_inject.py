@@ -27,7 +27,9 @@ _LANES = (1, 2, 4, 8, 12, 16)
 @click.option("--gpu-instance", type=click.IntRange(min=0), metavar="N", help="Of this GPU instance alone.")
 @click.option("--recovery", default="", metavar="ACTION", help="What the driver wants done: gpu-reset, node-reboot, …")
 @click.option("--lost", is_flag=True, help="It falls off the bus.")
-@click.option("--load", type=Finite(0, 1), metavar="PART", help="No fault: a process uses it so much of the time.")
+@click.option(
+    "--load", type=Finite(0, 1), metavar="PART", help="No fault: a process uses it for this share of the time."
+)
 @click.option(
     "--throttle", multiple=True, metavar="REASON", help="No fault: clocks are throttled (sw_power_cap); repeatable."
 )
@@ -52,10 +54,10 @@ def inject(
     reset: bool,
     mig: str,
 ) -> None:
-    """Let something happen to a simulated card: a fault, a reset, another MIG layout.
+    """Inject an event into a simulated card: a fault, a reset, another MIG layout.
 
     Other parts of the agent that run on the same --state see it, as they would on real cards. A driver reports an Xid
-    once, to those that run at that time; what it says as long as it is asked is --recovery and --lost.
+    once, to the processes that run at that time; --recovery and --lost are reported whenever it is asked.
     """
     from tonnage.facts import names
     from tonnage.node.devices import GpuProcess, RecoveryAction
@@ -63,7 +65,7 @@ def inject(
     disturbed = bool(throttle) or pcie_width is not None
     faulty = xid is not None or bool(recovery) or lost
     if not (faulty or disturbed or load is not None or reboot or reset or mig):
-        raise InputError.at("nothing is to happen", hint="give --xid, --recovery, --lost, --reset, --mig or another")
+        raise InputError.at("nothing to inject", hint="give --xid, --recovery, --lost, --reset, --mig or another")
     if gpu_instance is not None and xid is None:
         raise InputError.at("only an Xid is of a GPU instance", field="--gpu-instance", hint="give --xid too")
     cards = simulated_machine(simulated, state, "")

@@ -146,7 +146,7 @@ def cdi(
 
     with machine(simulated, state, node) as devices:
         files = driver_files(devices, bool(simulated))
-        names = specs.Names(namings, not no_all_device)
+        names = specs.NameStrategies(namings, not no_all_device)
         spec = specs.management(files) if for_management else specs.spec_of(devices, files, kind, names)
     if folder is None:
         terminal.echo(msgspec.json.format(msgspec.json.encode(spec), indent=2))

@@ -52,8 +52,9 @@ def metrics(
 ) -> None:
     """Serve the metrics of this node's GPUs and MIG instances under dcgm-exporter's names, with the pods on them.
 
-    With --pod-resources the kubelet is asked whose devices are whose, at every reading. A reading takes 3 to 7 ms of
-    a card's driver, and is made at once when a card's health changes; a scrape of one that is too old is refused (503).
+    With --pod-resources the kubelet is asked at every reading which pods have which devices. A reading takes 3 to 7 ms
+    of a card's driver, and is made at once when a card's health changes; a scrape gets 503 when the last one is too
+    old.
     """
     from tonnage.cli import files
     from tonnage.node.counters import default_counters, read_counters

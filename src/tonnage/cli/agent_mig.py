@@ -47,9 +47,9 @@ def mig(
 ) -> None:
     """Bring the cards to the layout that the node's label nvidia.com/mig.config names, and follow it.
 
-    As few instances as can be are removed, none in use, each new one has its place; an interrupted change is resumed.
-    Operands of the GPU operator that are paused for it are started again whatever happens. Exit code 1 with --apply
-    where it fails, or waits for what is in use. On real cards nothing is changed yet: this is for --simulated.
+    As few instances as possible are removed, none in use, and each new one has its place; an interrupted change is
+    resumed. Operands of the GPU operator that are paused for it are started again whatever happens. Exit code 1 with
+    --apply where it fails, or waits for what is in use. On real cards nothing is changed yet: this is for --simulated.
     """
     from tonnage.node.mig_manager import MigManager
 

@@ -49,7 +49,7 @@ def device_plugin_(
     """Serve this node's GPUs and MIG devices to the kubelet, until interrupted.
 
     What is offered follows MIG changes and the health of the cards; a kubelet that starts again finds everything
-    registered. A configuration that is changed into a wrong one is reported, and the last good one stays.
+    registered. An invalid configuration is reported, and the last valid one stays in use.
 
     With a folder as --config the node's label nvidia.com/device-plugin.config names the file in it, then
     --default-config, then the file called default, then the only one, else the default configuration counts.
@@ -106,7 +106,7 @@ def _config(path: Path | None, default: str, node: str, context: str, kubeconfig
 
     if path is None or not path.is_dir():
         if default:
-            raise InputError.at("chooses of a folder", field="--default-config", hint="give --config DIR")
+            raise InputError.at("is for a folder of configurations", field="--default-config", hint="give --config DIR")
         yield PluginConfig(path)
         return
     from tonnage.kube.http import open_cluster

@@ -50,7 +50,9 @@ LEAD = "10m"
     show_default=True,
     help="Played before the start, so that pods run by then; with the scenario's own traffic none.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw both worlds over time.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Plot measured and simulated values over time."
+)
 @SEED
 @OUTPUT
 @prometheus_options.options
@@ -103,14 +105,14 @@ def backtest(
         return
     _print(found)
     if plot is not None:
-        terminal.echo(f"drawn in {plot}")
+        terminal.echo(f"plot: {plot}")
 
 
 def _held(
     server: Prometheus, loaded: Scenario, names: tuple[str, ...], asked: PrometheusRange, measured: bool, lead_ns: int
 ) -> MeasuredSide:
     from tonnage.simulation.backtest import MeasuredSide
-    from tonnage.traffic.measured import Wanted, fit_measured
+    from tonnage.traffic.measured import MeasuredPeriod, fit_measured
     from tonnage.traffic.profile import ProfileSource
     from tonnage.traffic.readings import find_served
 
@@ -123,7 +125,7 @@ def _held(
         if not any(one.name == "+".join(dict.fromkeys(entry.services)) for entry in loaded.spec.traffic):
             hint = "its traffic goes by routes to several Services: give --traffic scenario"
             raise InputError.at(f"{one.name} has no traffic of its own", field="--service", hint=hint)
-        wanted = Wanted(asked.start_ns, asked.end_ns, context=asked.context)
+        wanted = MeasuredPeriod(asked.start_ns, asked.end_ns, context=asked.context)
         profiles[one.name] = fit_measured(server, one, ProfileSource(f"{one.name}, measured"), wanted)
     start = datetime.fromtimestamp(asked.start_ns // NS_PER_S, UTC).isoformat().replace("+00:00", "Z")
     return MeasuredSide(

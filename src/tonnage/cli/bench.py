@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import terminal
+from tonnage.cli import lines, terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
 from tonnage.errors import InputError
@@ -27,7 +27,7 @@ _MODEL, _GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 
 @click.group()
 def bench() -> None:
-    """Measure on the engine model what others claim, and print both."""
+    """Measure published claims on the engine model, and print both numbers."""
 
 
 @bench.command(short_help="KV memory in pages against contiguous regions.")
@@ -90,8 +90,8 @@ def paged(
 ) -> None:
     """Play the same requests on engines whose KV memory is contiguous or paged, and check PagedAttention's claims.
 
-    Memory is weighed while all requests wait and memory alone keeps the next one out; TTFT is measured at one rate for
-    all. `tonnage bench paged --paper sharegpt` repeats the paper's setup.
+    Memory is measured while all requests are queued and only memory keeps the next one from being admitted; TTFT is
+    measured at one rate for all. `tonnage bench paged --paper sharegpt` repeats the paper's setup.
     """
     from tonnage.inference.paged import SCHEMES, compare
 
@@ -199,22 +199,22 @@ def _check(setting: PagedEngine, played: Sequence[Sized]) -> None:
 
 def _print(report: PagedReport, workload: str, engine: str) -> None:
     requests = "1 request" if report.requests == 1 else f"{report.requests:,} requests"
-    terminal.echo(
+    lines.say(
         f"{workload}: {requests}, mean {report.mean_prompt_tokens:,.0f} prompt and {report.mean_output_tokens:,.0f} "
         "output tokens" + (f"; {report.refused:,} longer than the longest sequence left out" if report.refused else "")
     )
     rate = report.offered_requests_per_s
-    terminal.echo(
+    lines.say(
         f"{engine}: KV memory of {report.kv_tokens:,} tokens, longest sequence {report.max_model_len:,}; "
         + (f"TTFT at {rate:.2f} requests/s" if rate else "no TTFT, as all arrive at once")
     )
     terminal.echo()
     head = ("KV memory", "used", "reserved", "internal", "external", "batch", "max", "tokens/s", "TTFT ms", "p99")
-    _table([head, *(_row(result) for result in report.schemes)])
+    lines.show_table([head, *(_row(result) for result in report.schemes)])
     terminal.echo()
     rows = [("PagedAttention's claim", "claimed", "measured", "verdict")]
     rows += [(claim.claim, claim.claimed, claim.measured, claim.verdict) for claim in report.claims]
-    _table(rows, left=(0, 3))
+    lines.show_table(rows, left=(0, 3))
 
 
 def _row(result: SchemeResult) -> tuple[str, ...]:
@@ -225,13 +225,3 @@ def _row(result: SchemeResult) -> tuple[str, ...]:
     times = [f"{value:,.0f}" if value is not None else "-" for value in (result.ttft_ms_mean, result.ttft_ms_p99)]
     batch = f"{result.batch_mean:.1f}" if result.batch_mean is not None else "-"
     return (result.scheme, *shares, batch, f"{result.batch_max}", f"{result.output_tokens_per_s:,.0f}", *times)
-
-
-def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        terminal.echo("  ".join(cells).rstrip())

@@ -26,9 +26,9 @@ from tonnage.errors import InputError
     help="What to print.",
 )
 def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, form: str) -> None:
-    """Read FILES (files and folders) together, and say what this configuration does and never does. A scenario (its
-    file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-` is
-    standard input; --context or --kubeconfig reads a cluster as it is now.
+    """Read FILES (files and folders) together, and say what will not run or has no effect, and what helps. A scenario
+    (its file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-`
+    is standard input; --context or --kubeconfig reads a cluster as it is now.
 
     Exit code 1 when a finding is an error, 2 when the input cannot be read.
     """
@@ -38,11 +38,13 @@ def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str
         objects, findings = _look_at(given(paths, context, kubeconfig, namespace))
     except InputError as error:
         if form == "json":
+            from tonnage.simulation.configure import doubt
+
             refused = [
                 Finding("input-refused", "error", Ref("File", p.where.file), p.where, p.message, help=p.hint)
                 for p in error.problems
             ]
-            terminal.echo(output.check_json(refused), nl=False)
+            terminal.echo(output.check_json([*refused, *map(doubt, error.beside)]), nl=False)
         raise
     if form == "json":
         terminal.echo(output.check_json(findings), nl=False)

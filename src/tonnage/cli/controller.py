@@ -55,7 +55,7 @@ PATIENCE_S = 5.0
     show_default=True,
     help="observe decides and writes nothing; apply carries it out.",
 )
-@click.option("--once", is_flag=True, help="Decide once on what is there now, print it, and exit.")
+@click.option("--once", is_flag=True, help="Decide once on the current state, print it, and exit.")
 @click.option("--placement", metavar="NAME", default="", help="The placement policy. [default: tonnage]")
 @click.option(
     "--preemption/--no-preemption",
@@ -85,7 +85,7 @@ PATIENCE_S = 5.0
     "--spot-to-spot/--no-spot-to-spot",
     default=False,
     show_default=True,
-    help="Spot nodes give way to cheaper spot nodes (Karpenter's SpotToSpotConsolidation).",
+    help="Replace spot nodes by cheaper spot nodes (Karpenter's SpotToSpotConsolidation).",
 )
 @click.option(
     "--rebalance/--no-rebalance",

@@ -98,7 +98,7 @@ def check(
 def fleet(paths: tuple[Path, ...], context: str, kubeconfig: str, to: str, strict: bool, output: str) -> None:
     """The drivers of a cluster, from FILES with its nodes and pods as `kubectl get nodes,pods -A -o yaml` prints them.
 
-    Exit code 1 when a pod does not run where it is or, with --to, where it would be.
+    Exit code 1 when a pod cannot run on its node or, with --to, could not after the upgrade.
     """
     from tonnage.cuda_fit import fleet as fleets
     from tonnage.objects import apps, core, load

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tonnage.cli import lines
 from tonnage.cli.look import Console, Look
 
-_WIDTH = 80
 _WORDS = {True: "yes", False: "no", None: "not known"}
 _VERDICTS = {True: "fits", False: "does not fit", None: "not known whether it fits"}
 _STYLES = {True: "green", False: "bold red", None: "yellow"}
@@ -20,8 +20,7 @@ _TITLES = {"require": "conditions", "gpu": "GPU", "driver": "driver", "kernels":
 
 def _console() -> tuple[Console, Look]:
     console = Console(sys.stdout)
-    if console.width > _WIDTH or not console.is_terminal:
-        console.width = _WIDTH
+    console.width = lines.width()
     return console, Look.of(console)
 
 
@@ -31,7 +30,9 @@ def answers(found: list[dict[str, Any]], node: dict[str, Any]) -> None:
     console.print(Text(f"Node: {_node(node)}"))
     for answer in found:
         console.print()
-        name = answer["name"] if len(answer["name"]) <= 2 * _WIDTH else answer["name"][: 2 * _WIDTH - 1] + "…"
+        name = (
+            answer["name"] if len(answer["name"]) <= 2 * lines.WIDEST else answer["name"][: 2 * lines.WIDEST - 1] + "…"
+        )
         line = Text(f"{name}: ")
         line.append(_VERDICTS[answer["fits"]], look.style(_STYLES[answer["fits"]]))
         console.print(line)
@@ -60,7 +61,7 @@ def fleet(report: dict[str, Any]) -> None:
         if one["remedies"]:
             console.print(Padding(_hanging("helps: ", one["remedies"][0]), (0, 0, 0, 4)))
     for one in report["waiting"]:
-        console.print(_item(f"{one['pod']} waits: {one['nodes']} of {report['nodes']} nodes run it"))
+        console.print(_item(f"{one['pod']} is pending: {one['nodes']} of {report['nodes']} nodes can run it"))
         for why in one["reasons"]:
             console.print(Padding(Text(f"{why['nodes']}: {why['reason']}"), (0, 0, 0, 4)))
     if report["unknown_images"]:

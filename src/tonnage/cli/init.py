@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import files, terminal
+from tonnage.cli import files, lines, terminal
 from tonnage.cli.cluster import STDIN, live, read_cluster, stdin
 from tonnage.errors import InputError
 
@@ -27,10 +27,10 @@ _MADE = ("Event", "NodeClaim")
 @click.option("--region", default="us-east-1", show_default=True, metavar="NAME", help="Region of prices and types.")
 def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, folder: Path, region: str) -> None:
     """Write DIR/scenario.yaml, ready for `tonnage simulate DIR`: the Services of MANIFESTS (file, folder or `-`) whose
-    pods are engines with traffic of a published profile, its Jobs and gangs with some work, what is a guess marked.
+    pods are engines with traffic of a published profile, its Jobs and gangs with some work; guesses are marked.
 
-    With --context or --kubeconfig a cluster is read, and what was made by hand in it goes to DIR/manifests: what
-    controllers have made of that, such as the pods of a Deployment, is made again in the simulation.
+    With --context or --kubeconfig a cluster is read, and its objects without an owner go to DIR/manifests: what
+    controllers create of these, such as the pods of a Deployment, is created in the simulation.
 
     \b
     tonnage init k8s --to chat
@@ -67,11 +67,11 @@ def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str,
     except BaseException:
         making.take_back()
         raise
-    terminal.echo(
+    lines.say(
         f"{file}: {_count(found.services, 'Service')} with traffic, {_count(found.training, 'workload')} with work"
     )
     for key, why in found.left:
-        terminal.echo(f"  left out: {key}: {why}")
+        lines.say(f"left out: {key}: {why}", "    ", "  ")
     terminal.echo(f"next: tonnage simulate {shlex.quote(str(folder))}")
 
 

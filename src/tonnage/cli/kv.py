@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import kv_tiers, terminal
+from tonnage.cli import kv_tiers, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
 from tonnage.cli.meter import meter
 from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tonnage.inference.engine import EngineConfig
     from tonnage.inference.replay import Log
     from tonnage.inference.tiers import TierSpec
-    from tonnage.inference.worth import Setup, Valuation, Worth
+    from tonnage.inference.worth import Setup, TierValuation, TierWorth
     from tonnage.traffic.traces import Trace
 
 _PATH = click.Path(path_type=Path)
@@ -90,7 +90,7 @@ def worth(
     Keys: read, write (GB/s), latency (100us), admit (uses before a block is
     taken in), fill (through, spill), shared (yes, no), price (USD per GiB
     and hour), free (yes: neither capacity nor reads and writes cost anything).
-    What is not said is as usual for tiers host, disk and remote.
+    Tiers called host, disk and remote have defaults for all keys.
 
     Without --model the engine is that of Dynamo's offline replay, with the KV cache of Llama 3.1 8B and the price of an
     H100.
@@ -118,7 +118,7 @@ def worth(
         return
     _print(found, setup, choice, policy)
     rates = ", ".join(f"{one['reuse']:.1%} with {one['block_size']}" for one in short["by_block_size"])
-    terminal.echo(
+    lines.say(
         f"short prompts: of the shortest quarter, up to {short['longest']:,} tokens, unlimited caches for all reuse "
         f"{rates} tokens per block"
     )
@@ -247,31 +247,29 @@ def _check_names(specs: Sequence[TierSpec]) -> None:
 # --- the table -----
 
 
-def _print(found: Valuation, setup: Setup, choice: EngineChoice, policy: str) -> None:
+def _print(found: TierValuation, setup: Setup, choice: EngineChoice, policy: str) -> None:
     engine = f"{choice.model} on {choice.gpu}" if choice.model else "Dynamo's replay engine"
     if choice.tensor_parallel > 1:
         engine += f" x {choice.tensor_parallel}"
     gpu_gib = setup.config.kv_blocks * setup.block_bytes / GIB
     played = f"{_count(found.requests, 'request')} in {found.hours * 60:.1f} min, {_count(found.workers, 'worker')}"
-    terminal.echo(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD per hour")
-    terminal.echo(
+    lines.say(f"{played}, {policy}; {engine} at {setup.micro_usd_per_engine_hour / MICRO_PER_USD:.2f} USD per hour")
+    lines.say(
         f"KV cache of an engine on its GPUs: {_count(setup.config.kv_blocks, 'block')} of "
         f"{_count(setup.config.block_size, 'token')}, {gpu_gib:,.1f} GiB"
     )
     terminal.echo()
     rows: list[tuple[str, ...]] = [("", "reuse", "TTFT ms", "p50", "p99", "engine h", "saved", "tiers", "net USD/h")]
     rows += [_row(setting, index, found, setup) for index, setting in enumerate(found.settings)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        terminal.echo("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip())
+    lines.show_table(rows)
     terminal.echo()
-    terminal.echo("saved: GPU time against the GPU alone; tiers: their cost; both in USD per hour of this traffic")
+    lines.say("saved: GPU time against the GPU alone; tiers: their cost; both in USD per hour of this traffic")
     own, shared = found.bound.own, found.bound.shared
     each = f"{own:.1%} with one for each worker and round robin, " if found.workers > 1 else ""
-    terminal.echo(f"bound: unlimited caches reuse {each}{shared:.1%} with one for all")
+    lines.say(f"bound: unlimited caches reuse {each}{shared:.1%} with one for all")
     refused = max(setting.refused for setting in found.settings)
     if refused:
-        terminal.echo(f"{_count(refused, 'request')} not served: too long for the engine")
+        lines.say(f"{_count(refused, 'request')} not served: too long for the engine")
     for finding in found.findings:
         terminal.echo(f"warning: {finding}", err=True)
 
@@ -285,7 +283,7 @@ def _usd(amount: float) -> str:
     return f"{round(amount, 2) + 0.0:,.2f}"
 
 
-def _row(setting: Worth, index: int, found: Valuation, setup: Setup) -> tuple[str, ...]:
+def _row(setting: TierWorth, index: int, found: TierValuation, setup: Setup) -> tuple[str, ...]:
     hours = found.hours or inf
     if index == 0:
         name = "GPU alone"

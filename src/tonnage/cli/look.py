@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import rich.console
 from rich import box
+from rich.measure import Measurement
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from tonnage.cli.lines import blocks
 from tonnage.cli.terminal import visible
 from tonnage.errors import Where
 
 INDENT = 8
 """Columns before a finding's text: the longest severity and a space."""
+_GAP = 2
+"""Columns between those of a table."""
 
 
 class Console(rich.console.Console):
@@ -30,6 +35,48 @@ class Console(rich.console.Console):
         """As rich renders it, with what the text of each segment would do to a terminal taken away."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+class Columns(Table):
+    """A table that breaks no word: cells are wrapped between words, and where the columns do not fit beside each other
+    they fold into blocks below each other, each with the first column."""
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> rich.console.RenderResult:
+        """The blocks as rich draws tables."""
+        if not self.columns:
+            return
+        ranges = [self._range(console, options, column) for column in self.columns]
+        for number, block in enumerate(blocks([low for low, _ in ranges], options.max_width, _GAP)):
+            if number:
+                yield Text("")
+            yield from self._block([self.columns[at] for at in block], [ranges[at] for at in block], console, options)
+
+    @staticmethod
+    def _range(console: rich.console.Console, options: rich.console.ConsoleOptions, column: Column) -> tuple[int, int]:
+        """The columns that it takes: at least, for the longest word or for cells that are not wrapped; at most."""
+        cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
+        most = max(one.maximum for one in cells)
+        return most if column.no_wrap else max(one.minimum for one in cells), most
+
+    def _block(
+        self,
+        columns: list[Column],
+        ranges: list[tuple[int, int]],
+        console: rich.console.Console,
+        options: rich.console.ConsoleOptions,
+    ) -> rich.console.RenderResult:
+        """Some columns as a table; the widest give way first, none below what it takes at least."""
+        widths = [most for _, most in ranges]
+        while sum(widths) + _GAP * (len(widths) - 1) > options.max_width:
+            wide = [at for at, (low, _) in enumerate(ranges) if widths[at] > low]
+            if not wide:
+                break
+            widths[max(wide, key=lambda at: (widths[at], -at))] -= 1
+        part = copy(self)
+        part.columns = [replace(column, _index=at, width=widths[at]) for at, column in enumerate(columns)]
+        yield from Table.__rich_console__(part, console, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +97,8 @@ class Look:
 
     def table(self) -> Table:
         if self.plain:
-            return Table(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
-        return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False)
+            return Columns(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
+        return Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False)
 
 
 def hang(console: Console, first: Text, text: Text) -> None:

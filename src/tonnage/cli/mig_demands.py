@@ -18,7 +18,7 @@ from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import mig, names, prices
 from tonnage.objects import apps, core, load, quantity, tree
 from tonnage.partitioning import documents, mig_parted, notation
-from tonnage.partitioning.documents import Document
+from tonnage.partitioning.documents import ConfigDocument
 from tonnage.partitioning.fleet_plan import Demand, PlannedGpu
 from tonnage.partitioning.inventory import cards, inventory
 from tonnage.partitioning.layouts import card
@@ -34,7 +34,7 @@ _WHO = "a demand"
 _EXPECTED = "expected a CSV, YAML or JSON file"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class DemandRow(msgspec.Struct, frozen=True, kw_only=True):
     """One demand of a file: a profile, or memory and compute slices."""
 
     name: str = ""
@@ -147,7 +147,7 @@ def _csv(given: MigInput, path: Path) -> None:
     except csv.Error as error:
         raise InputError.at(f"not valid CSV: {error}", file=str(path), hint="check the quotes") from error
     if not number:
-        hint = f"expected a row for each demand below the columns {', '.join(Row.__struct_fields__)}"
+        hint = f"expected a row for each demand below the columns {', '.join(DemandRow.__struct_fields__)}"
         given.wrong.append(Problem(Where(str(path)), "no demand in it", hint))
 
 
@@ -156,7 +156,7 @@ def _cells(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
     Raises InputError for columns and rows that cannot be, csv.Error for what is not CSV."""
     lines = csv.DictReader(io.StringIO(files.text(path, _EXPECTED)), strict=True)
-    known, columns = Row.__struct_fields__, lines.fieldnames or ()
+    known, columns = DemandRow.__struct_fields__, lines.fieldnames or ()
     for number, key in enumerate(columns):
         at = Where(str(path), 1)
         if key not in known:
@@ -172,7 +172,7 @@ def _cells(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _record(given: MigInput, cells: dict[str, str], at: Place, number: int) -> None:
     try:
-        _row(given, msgspec.convert(cells, Row, strict=False), at, number)
+        _row(given, msgspec.convert(cells, DemandRow, strict=False), at, number)
     except msgspec.ValidationError as error:
         key = str(error).rpartition("$.")[2].rstrip("`")
         hint = "count and compute are whole numbers, weight a number"
@@ -188,18 +188,18 @@ def _yaml(given: MigInput, path: Path) -> bool:
     )
     if not trees or not all(isinstance(one.value, dict) and "demands" in one.value for one in trees):
         return False
-    for document in map(Document, trees):
+    for document in map(ConfigDocument, trees):
         rows = document.value.get("demands")
         given.wrong += document.tree.problems
         if not isinstance(rows, list) or not rows:
             raise InputError(document.problem("demands", "expected a list with at least one demand"))
         for number, value in enumerate(rows):
             at = f"demands[{number}]"
-            row: Any = documents.typed(document, value, Row, at, _WHO) if isinstance(value, dict) else None
+            row: Any = documents.typed(document, value, DemandRow, at, _WHO) if isinstance(value, dict) else None
             if row is None:
                 given.wrong.append(document.problem(at, "expected a mapping", "with profile or memory, and count"))
                 continue
-            given.wrong += documents.unknown_fields(document, value, Row, at, "a demand has no such field")
+            given.wrong += documents.unknown_fields(document, value, DemandRow, at, "a demand has no such field")
             if isinstance(row, list):
                 given.wrong += row
             else:
@@ -207,11 +207,11 @@ def _yaml(given: MigInput, path: Path) -> bool:
     return True
 
 
-def _inside(document: Document, at: str, key: str) -> Where:
+def _inside(document: ConfigDocument, at: str, key: str) -> Where:
     return document.where(f"{at}.{key}" if key else at)
 
 
-def _row(given: MigInput, row: Row, at: Place, number: int) -> None:
+def _row(given: MigInput, row: DemandRow, at: Place, number: int) -> None:
     """A demand of a file; wrong is one that asks for nothing, or both ways at once."""
     try:
         mib = -(-quantity.bytes_(row.memory) // MIB) if row.memory != "" else 0

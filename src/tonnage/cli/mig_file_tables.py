@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tonnage.cli import terminal
-
-_WIDTH = 80
+from tonnage.cli import lines, terminal
 
 
 def check(reports: Sequence[Mapping[str, Any]]) -> None:
@@ -42,17 +39,17 @@ def node(answer: Mapping[str, Any]) -> None:
     terminal.echo("labels")
     for key, value in answer["labels"].items():
         line = f"  {key}={value}"
-        terminal.echo(line if len(line) <= _WIDTH else f"  {key}=\n    {value}")
-    for title, lines in (("not in the tables", answer["unknown_labels"]), ("problems", answer["problems"])):
-        _list(title, lines)
+        terminal.echo(line if len(line) <= lines.width() else f"  {key}=\n    {value}")
+    for title, told in (("not in the tables", answer["unknown_labels"]), ("problems", answer["problems"])):
+        _list(title, told)
     _list("notes", answer["notes"])
 
 
-def _list(title: str, lines: Sequence[str]) -> None:
-    if lines:
+def _list(title: str, told: Sequence[str]) -> None:
+    if told:
         terminal.echo()
         terminal.echo(title)
-    for line in lines:
+    for line in told:
         _say(line, 2)
 
 
@@ -108,12 +105,4 @@ def _line(problem: Mapping[str, str]) -> str:
 
 def _say(text: str, indent: int) -> None:
     """A text, wrapped between words, further lines two columns in."""
-    lines = textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent + 2),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    terminal.echo("\n".join(lines))
+    lines.say(text, " " * (indent + 2), " " * indent)

@@ -16,9 +16,9 @@ from tonnage.cli.options import OUTPUT, at_option, said_as
 from tonnage.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from tonnage.partitioning.documents import Document
+    from tonnage.partitioning.documents import ConfigDocument
     from tonnage.partitioning.labels import NodeGpu
-    from tonnage.partitioning.mig_cards import ConfigResult, Made
+    from tonnage.partitioning.mig_cards import ConfigResult, EntryLayout
 
 _PATH = click.Path(path_type=Path)
 _NAMED = "NAME=GPU:LAYOUT"
@@ -141,11 +141,11 @@ def node(
         raise click.exceptions.Exit(1)
 
 
-def _documents(paths: list[Path]) -> list[Document]:
+def _documents(paths: list[Path]) -> list[ConfigDocument]:
     """Every configuration in the files. Raises InputError with the problems of all files."""
     from tonnage.partitioning import documents
 
-    found: list[Document] = []
+    found: list[ConfigDocument] = []
     problems: list[Problem] = []
     for path in paths:
         try:
@@ -157,7 +157,7 @@ def _documents(paths: list[Path]) -> list[Document]:
     return found
 
 
-def _reports(found: list[Document], gpu: str) -> list[dict[str, Any]]:
+def _reports(found: list[ConfigDocument], gpu: str) -> list[dict[str, Any]]:
     """What each document says. Raises InputError with the problems of all."""
     reports: list[dict[str, Any]] = []
     problems: list[Problem] = []
@@ -171,7 +171,7 @@ def _reports(found: list[Document], gpu: str) -> list[dict[str, Any]]:
     return reports
 
 
-def _report(document: Document, gpu: str) -> dict[str, Any]:
+def _report(document: ConfigDocument, gpu: str) -> dict[str, Any]:
     from tonnage.partitioning import device_plugin, mig_cards, mig_hooks, mig_parted
 
     head = {"file": document.tree.file, "key": document.key}
@@ -202,7 +202,7 @@ def _report(document: Document, gpu: str) -> dict[str, Any]:
     }
 
 
-def _kind(document: Document) -> str:
+def _kind(document: ConfigDocument) -> str:
     """What a document is, by its fields. Raises InputError for one that is nothing known."""
     from tonnage.facts import names
 
@@ -224,7 +224,7 @@ def _outcome(found: ConfigResult) -> dict[str, Any]:
     from tonnage.partitioning import notation
     from tonnage.partitioning.layouts import card, kind_of
 
-    def profiles(one: Made) -> dict[str, int]:
+    def profiles(one: EntryLayout) -> dict[str, int]:
         return dict(kind_of(card(one.gpu), (made.profile for made in one.layout))) if one.layout else {}
 
     return {
@@ -315,11 +315,11 @@ def _cards(gpu: str, count: int, layouts: tuple[str, ...]) -> list[NodeGpu]:
     return [NodeGpu(model, profiles) for profiles in cut]
 
 
-def _chosen(path: Path, label: str) -> Document | None:
+def _chosen(path: Path, label: str) -> ConfigDocument | None:
     """The configuration of a node: the file's, or that of its ConfigMap which the node gets; None: the empty one."""
     from tonnage.partitioning import device_plugin
 
-    found: dict[str, Document] = {}
+    found: dict[str, ConfigDocument] = {}
     for document in _documents([files.existing(path)]):
         if document.key in found:
             first = found[document.key].where()
@@ -334,7 +334,7 @@ def _chosen(path: Path, label: str) -> Document | None:
 
 
 @contextmanager
-def _fields_of(document: Document | None) -> Iterator[None]:
+def _fields_of(document: ConfigDocument | None) -> Iterator[None]:
     """Errors about fields of the document say where they stand."""
     try:
         yield

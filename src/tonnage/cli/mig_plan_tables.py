@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
 from tonnage.cli import terminal
+from tonnage.cli.lines import say
 from tonnage.partitioning import notation
 from tonnage.partitioning.fleet_plan import CardPlan, Demand, FleetPlan
 
-_WIDTH = 80
 _SHOWN = 20
 """Rows of unserved demands; the rest is counted."""
 _PROVED = 1e-6
@@ -23,8 +22,8 @@ def plan(found: FleetPlan, demands: Sequence[Demand], notes: Sequence[str]) -> N
     fleet = ", ".join(f"{count} x {gpu}" for gpu, count in sorted(models.items()))
     busy = sum(bool(one.card.busy) for one in found.cards)
     wanted = sum(one.count for one in demands)
-    _line(f"{fleet}; {busy} with instances in use")
-    _line(f"served: {sum(found.served)} of {wanted}")
+    say(f"{fleet}; {busy} with instances in use")
+    say(f"served: {sum(found.served)} of {wanted}")
     alike: dict[tuple[object, ...], list[CardPlan]] = {}
     for one in found.cards:
         if one.change.steps:
@@ -34,12 +33,12 @@ def plan(found: FleetPlan, demands: Sequence[Demand], notes: Sequence[str]) -> N
     terminal.echo()
     for row in found.unserved[:_SHOWN]:
         demand = demands[row.demand]
-        _line(f"not served: {row.count} of {demand.count} x {demand.name}: {row.why}", "  ")
+        say(f"not served: {row.count} of {demand.count} x {demand.name}: {row.why}", "  ")
     if len(found.unserved) > _SHOWN:
-        _line(f"{len(found.unserved) - _SHOWN} more demands are not served in full (-o json has them)")
+        say(f"{len(found.unserved) - _SHOWN} more demands are not served in full (-o json has them)")
     for note in notes:
-        _line(f"note: {note}", "  ")
-    _line(_price(found))
+        say(f"note: {note}", "  ")
+    say(_price(found))
 
 
 def _cards(members: Sequence[CardPlan]) -> None:
@@ -48,11 +47,11 @@ def _cards(members: Sequence[CardPlan]) -> None:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     change = one.change
     terminal.echo()
-    _line(
+    say(
         f"{len(members)} x {one.card.on.gpu}: {len(change.destroyed)} destroyed, {len(change.created)} created: {shown}"
     )
-    _line(f"from {_spaced(notation.text(one.card.running, one.card.busy))}", "       ", "  ")
-    _line(f"to   {_spaced(notation.text(change.after, one.card.busy))}", "       ", "  ")
+    say(f"from {_spaced(notation.text(one.card.running, one.card.busy))}", "       ", "  ")
+    say(f"to   {_spaced(notation.text(change.after, one.card.busy))}", "       ", "  ")
 
 
 def _spaced(layout: str) -> str:
@@ -66,8 +65,3 @@ def _price(found: FleetPlan) -> str:
         f"destroyed: {found.destroyed}; created: {found.created}; GPUs partitioned for the first time: {found.cut}; "
         f"cards in use: {found.used}{money}; {gap}"
     )
-
-
-def _line(text: str, further: str = "", first: str = "") -> None:
-    for line in textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=further, break_on_hyphens=False):
-        terminal.echo(line)

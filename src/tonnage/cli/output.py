@@ -20,7 +20,7 @@ from tonnage.decisions import Finding
 from tonnage.simulation.report import formats
 from tonnage.simulation.report.comparison import HOLDS, compare, holds_slo
 from tonnage.simulation.report.headline import SEVERITIES, Headline, TrainingHeadline, headline, training_headline
-from tonnage.simulation.result import CostResult, Result, Slo, TrainingResult, WorkloadResult
+from tonnage.simulation.result import CostResult, Result, ServiceLevel, TrainingResult, WorkloadResult
 
 CHECK_SCHEMA = "tonnage.dev/check/v1"
 FINDINGS_SHOWN = 5
@@ -71,7 +71,7 @@ def compare_table(results: Sequence[Result], *, plain: bool = False) -> Table:
     table = look.table()
     table.add_column("", overflow="fold")
     for name in comparison.columns:
-        table.add_column(look.text(name, "bold"), justify="right", overflow="fold")
+        table.add_column(look.text(name, "bold"), justify="right", no_wrap=True)
     group = None
     for row in comparison.rows:
         if row.group != group:
@@ -178,7 +178,7 @@ def yaml_text(results: msgspec.Struct | Sequence[msgspec.Struct]) -> str:
     )
 
 
-def _services(result: Result, slo: Slo, look: Look) -> Table:
+def _services(result: Result, slo: ServiceLevel, look: Look) -> Table:
     table = look.table()
     table.add_column("Service", overflow="fold", style=look.style("bold"))
     for name in ("SLO met", "in grace", "TTFT p50", "TTFT p99", "TPOT p99", "Ready"):
@@ -213,7 +213,7 @@ def _limited(value: float | None, limit: float, look: Look) -> Text:
     return look.text(formats.milliseconds(value), "red" if value is not None and value > limit else "")
 
 
-def _slo(slo: Slo) -> str:
+def _slo(slo: ServiceLevel) -> str:
     limits = f"SLO: TTFT {formats.seconds(slo.ttft_s)}, TPOT {formats.milliseconds(1000 * slo.tpot_s)}"
     if not slo.grace_s:
         return limits

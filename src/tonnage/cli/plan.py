@@ -63,8 +63,8 @@ def plan(
     """Which nodes to launch for the pods and workloads in FILES, under their NodePools: what Karpenter would launch,
     beside the cheapest set of nodes with a proved gap, and what makes the difference.
 
-    FILES are manifests, or a cluster as `kubectl get nodes,pods,nodepools,... -A -o yaml` prints it: pods without a
-    node are planned for, nodes with room take pods first. `-` is standard input; --context or
+    FILES are manifests, or a cluster as `kubectl get nodes,pods,nodepools,... -A -o yaml` prints it: nodes are
+    planned for pending pods that do not fit on existing nodes. `-` is standard input; --context or
     --kubeconfig reads a cluster as it is now. Without NodePools, nodes of any on-demand type are launched.
     Node groups of an eksctl ClusterConfig are planned with too; with --like cluster-autoscaler they alone, by the flags
     of the cluster-autoscaler Deployment among the FILES.

@@ -1,4 +1,4 @@
-"""What `tonnage plan` is given: pods that wait, nodes that are there, NodePools, prices."""
+"""What `tonnage plan` is given: pending pods, nodes that are there, NodePools, prices."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """The arguments of a plan, and what was found on the way. ``gangs``: pods that wait, by gang; ``minima``: of how
+    """The arguments of a plan, and what was found on the way. ``gangs``: pending pods, by gang; ``minima``: of how
     many of them it needs a place; ``going``: nodes that may go back, and those that may not; ``stuck``: pods for which
     no node is of use, and why; ``static``: what static NodePools launch, which is among ``nodes``.
     """
@@ -113,7 +113,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, n
 def _stuck(
     snapshot: Snapshot, planned: Container[Ref], manifest: Manifest, blockers: Sequence[Blocker]
 ) -> Iterator[tuple[Ref, str]]:
-    """Pods that wait and for which no nodes are planned, with what `tonnage check` and `tonnage why` say of them."""
+    """Pending pods and for which no nodes are planned, with what `tonnage check` and `tonnage why` say of them."""
     fleet = snapshot.fleet
     specs = [fleet.pod(row).spec for row in fleet.pending]
     left = [one for one in specs if not one.daemon and one.ref not in planned]

@@ -36,7 +36,7 @@ class NewNode(msgspec.Struct, frozen=True):
     pods: tuple[str, ...]
 
 
-class OnNode(msgspec.Struct, frozen=True):
+class NodePods(msgspec.Struct, frozen=True):
     """Pods that a node takes which is there."""
 
     node: str
@@ -44,7 +44,7 @@ class OnNode(msgspec.Struct, frozen=True):
 
 
 class Unplaceable(msgspec.Struct, frozen=True):
-    """Pods without a place, and what is in the way: ``why`` in general, ``node_pools`` for each NodePool or
+    """Unschedulable pods, and why: ``why`` in general, ``node_pools`` for each NodePool or
     node group."""
 
     why: str
@@ -63,7 +63,7 @@ class PolicyPlan(msgspec.Struct, frozen=True):
     bound_usd_per_hour: float | None
     gap: float | None
     nodes: tuple[NewNode, ...]
-    existing: tuple[OnNode, ...]
+    existing: tuple[NodePods, ...]
     unplaceable: tuple[Unplaceable, ...]
     karpenter_way: dict[str, int]
     karpenter_way_pods: int
@@ -79,7 +79,7 @@ class Saving(msgspec.Struct, frozen=True):
 
 
 class KeptNodes(msgspec.Struct, frozen=True):
-    """Nodes that are not given back whatever it saves, and why."""
+    """Nodes that are not terminated whatever it saves, and why."""
 
     why: str
     nodes: tuple[str, ...]
@@ -182,7 +182,7 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput
         None if optimal is None else usd(price(fixed) + optimal.bound_micro_usd_per_hour),
         None if optimal is None else optimal.gap,
         nodes,
-        tuple(OnNode(node.name, _names(pods)) for node, pods in sorted(on.items())),
+        tuple(NodePods(node.name, _names(pods)) for node, pods in sorted(on.items())),
         tuple(_unplaceable(plan, () if given is None else given.stuck)),
         {} if optimal is None else optimal.kept,
         0 if optimal is None else optimal.held,

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from tonnage.cli import output, terminal
-from tonnage.cli.plan_report import Consolidation, NewNode, OnNode, PlanReport, PolicyPlan, Unplaceable
+from tonnage.cli.lines import say
+from tonnage.cli.plan_report import Consolidation, NewNode, NodePods, PlanReport, PolicyPlan, Unplaceable
 from tonnage.control.choices import CLUSTER_AUTOSCALER, OPTIMAL
 
-_WIDTH = 80
 _PODS, _REASONS = 3, 8
-"""Pods of a row, and reasons of pods without a place, that are shown; the rest is counted."""
+"""Pods of a row, and reasons of unschedulable pods, that are shown; the rest is counted."""
 _PROVED = 5e-5
 """A smaller gap is none: less than a hundredth of a per cent."""
 
 
 def show(report: PlanReport, *, quiet: bool) -> None:
-    """The plans, what makes the difference, pods without a place, and what was assumed."""
+    """The plans, what makes the difference, unschedulable pods, and what was assumed."""
     if not report.pods:
-        _line("No pods wait for a node")
+        say("No pods are pending")
     for plan in report.plans:
         if report.pods or plan.nodes:
             _plan(plan)
     if report.difference or report.left_out:
         terminal.echo("karpenter → optimal")
         for change in report.difference:
-            _line(change.text, "    ", "  ")
+            say(change.text, "    ", "  ")
         total = report.plans[1].usd_per_hour - report.plans[0].usd_per_hour
         for left in report.left_out:
             of = f" of gang {left.gang}" if left.gang else ""
-            _line(f"leaves {_count(len(left.pods), 'pod')}{of} without a place", "    ", "  ")
+            say(f"leaves {_count(len(left.pods), 'pod')}{of} unschedulable", "    ", "  ")
         fewer = sum(len(left.pods) for left in report.left_out)
         no_saving = f" for {_count(fewer, 'pod')} fewer: no saving" if fewer else ""
-        _line(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h{no_saving}", "    ", "  ")
+        say(f"together: {'−' if total < 0 else '+'}{abs(total):.2f} $/h{no_saving}", "    ", "  ")
         terminal.echo()
     if report.consolidation is not None:
         _consolidation(report.consolidation)
@@ -41,20 +40,20 @@ def show(report: PlanReport, *, quiet: bool) -> None:
         _unplaceable(one, _pool_word(report.plans[-1]))
     more = len(report.plans[-1].unplaceable) - _REASONS
     if more > 0:
-        _line(f"{more} more reasons (-o json has them)")
+        say(f"{more} more reasons (-o json has them)")
     if report.pods or report.plans[-1].nodes:
-        _line(f"Prices: {report.region}, {report.prices_as_of}")
+        say(f"Prices: {report.region}, {report.prices_as_of}")
     if report.findings and not quiet:
         terminal.echo()
         output.print_findings(report.findings, output.console(), limit=len(report.findings))
 
 
 def _plan(plan: PolicyPlan) -> None:
-    _line(f"{plan.policy}: {_price(plan)}", "  ")
+    say(f"{plan.policy}: {_price(plan)}", "  ")
     _places(plan)
     if plan.policy == OPTIMAL and plan.karpenter_way:
         said = ", ".join(f"{name} ({count} pods)" for name, count in plan.karpenter_way.items())
-        _line(f"placed as Karpenter does: pods with {said}", "    ", "  ")
+        say(f"placed as Karpenter does: pods with {said}", "    ", "  ")
     terminal.echo()
 
 
@@ -68,23 +67,23 @@ def _places(plan: PolicyPlan) -> None:
         _nodes(members, _pool_word(plan))
     for group in _standing(plan.existing):
         pods = tuple(pod for one in group for pod in one.pods)
-        _line(f"on {_listed([one.node for one in group])}: {_pods(pods)}", "    ", "  ")
+        say(f"on {_listed([one.node for one in group])}: {_pods(pods)}", "    ", "  ")
 
 
 def _consolidation(found: Consolidation) -> None:
     if not found.returned:
         if not found.before_usd_per_hour and not found.kept:
-            _line("consolidate: no nodes are there (add them and the pods on them, with --existing)")
+            say("consolidate: no nodes are there (add them and the pods on them, with --existing)")
         elif found.before_usd_per_hour:
-            _line(f"consolidate: no nodes could be terminated for less (${found.before_usd_per_hour:.2f} an hour)")
+            say(f"consolidate: no nodes could be terminated for less (${found.before_usd_per_hour:.2f} an hour)")
         else:
-            _line("consolidate: no nodes may be terminated")
+            say("consolidate: no nodes may be terminated")
         _kept(found)
         terminal.echo()
         return
     after = f" once {_count(found.moves, 'pod')} moved" if found.moves else ""
     saved = found.before_usd_per_hour - found.after_usd_per_hour
-    _line(
+    say(
         f"consolidate: {_count(len(found.returned), 'node')} could be terminated{after}: "
         f"{_listed(found.returned)}; ${found.before_usd_per_hour:.2f} → ${found.after_usd_per_hour:.2f} an hour, "
         f"{'−' if saved >= 0 else '+'}{abs(saved):.2f} $/h",
@@ -92,7 +91,7 @@ def _consolidation(found: Consolidation) -> None:
     )
     for name, most in found.at_once.items():
         if most < len(found.returned):
-            _line(f"NodePool {name} allows {_count(most, 'disruption')} at a time", "    ", "  ")
+            say(f"NodePool {name} allows {_count(most, 'disruption')} at a time", "    ", "  ")
     _places(found.plan)
     _kept(found)
     terminal.echo()
@@ -100,12 +99,12 @@ def _consolidation(found: Consolidation) -> None:
 
 def _kept(found: Consolidation) -> None:
     for one in found.kept[:_REASONS]:
-        _line(f"stays: {_count(len(one.nodes), 'node')}: {_listed(one.nodes)}: {one.why}", "    ", "  ")
+        say(f"stays: {_count(len(one.nodes), 'node')}: {_listed(one.nodes)}: {one.why}", "    ", "  ")
     if len(found.kept) > _REASONS:
-        _line(f"{len(found.kept) - _REASONS} more reasons (-o json has them)", "    ", "  ")
+        say(f"{len(found.kept) - _REASONS} more reasons (-o json has them)", "    ", "  ")
     for one in found.unconsolidatable[:_REASONS]:
         count = _count(len(one.nodes), "node")
-        _line(f"karpenter leaves {count}: {_listed(one.nodes)}: Unconsolidatable: {one.why}", "    ", "  ")
+        say(f"karpenter leaves {count}: {_listed(one.nodes)}: Unconsolidatable: {one.why}", "    ", "  ")
 
 
 def _price(plan: PolicyPlan) -> str:
@@ -132,12 +131,12 @@ def _nodes(members: Sequence[NewNode], pool: str) -> None:
     where = f"{one.capacity_type}, {one.zone}, {pool} {one.node_pool}"
     pods = tuple(pod for node in members for pod in node.pods)
     holds = f"{each} each" if len(members) > 1 else each
-    _line(f"{len(members)} × {one.instance_type}  ${dollars:.2f}  {where}", "    ", "  ")
-    _line(f"{holds}: {_listed(pods)}" if pods else "as its static NodePool says", "      ", "    ")
+    say(f"{len(members)} × {one.instance_type}  ${dollars:.2f}  {where}", "    ", "  ")
+    say(f"{holds}: {_listed(pods)}" if pods else "as its static NodePool says", "      ", "    ")
 
 
-def _standing(existing: Sequence[OnNode]) -> list[list[OnNode]]:
-    alike: dict[tuple[str, ...], list[OnNode]] = {}
+def _standing(existing: Sequence[NodePods]) -> list[list[NodePods]]:
+    alike: dict[tuple[str, ...], list[NodePods]] = {}
     for one in existing:
         alike.setdefault(_kinds(one.pods), []).append(one)
     return list(alike.values())
@@ -153,9 +152,9 @@ def _pool_word(plan: PolicyPlan) -> str:
 
 
 def _unplaceable(one: Unplaceable, pool: str) -> None:
-    _line(f"no place: {_pods(one.pods)}: {one.why}", "  ")
+    say(f"unschedulable: {_pods(one.pods)}: {one.why}", "  ")
     for name, why in one.node_pools.items():
-        _line(f"{pool} {name}: {why}", "    ", "  ")
+        say(f"{pool} {name}: {why}", "    ", "  ")
     terminal.echo()
 
 
@@ -170,8 +169,3 @@ def _listed(names: Sequence[str]) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _line(text: str, further: str = "", first: str = "") -> None:
-    for line in textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=further, break_on_hyphens=False):
-        terminal.echo(line)

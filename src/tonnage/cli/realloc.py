@@ -26,7 +26,7 @@ SCHEMA = "tonnage.dev/realloc/v1"
 @click.argument("paths", metavar="[FILES]...", nargs=-1, type=click.Path(path_type=Path))
 @live
 @click.option(
-    "--from", "source", metavar="NAME", help="The workload that gives GPUs: NAME, NAMESPACE/NAME or KIND/NAME."
+    "--from", "source", metavar="NAME", help="The workload that gives up GPUs: NAME, NAMESPACE/NAME or KIND/NAME."
 )
 @click.option("--to", "target", metavar="NAME", help="The workload that gets them.")
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="How many.")
@@ -50,12 +50,12 @@ def realloc(
     undo: Path | None,
     output: str,
 ) -> None:
-    """Give GPUs of one workload to another: the donor's replicas go down, the other's up.
+    """Move GPUs from one workload to another: scale in the donor, scale out the other.
 
-    The donor gives whole replicas and keeps the minimum of its HPA or ScaledObject. Bounds of autoscalers move with the
-    replicas, so that they do not undo it. A change is made only while the field has the value that was read; where one
-    fails, those before it are undone. The reverse, printed as commands of kubectl, brings bounds back, and replicas
-    that no autoscaler sets.
+    The donor gives up whole replicas and keeps the minimum of its HPA or ScaledObject. The bounds of autoscalers are
+    adjusted, so that they do not undo it. A change is made only while the field has the value that was read; where one
+    fails, those before it are undone. The kubectl commands that undo it are printed: they restore the bounds, and the
+    replicas that no autoscaler sets.
 
     \b
     tonnage realloc --context prod --from model-b --to model-a --gpus 4 --dry-run
@@ -166,7 +166,7 @@ def _print(found: Reallocation | None, steps: Steps, back: Steps) -> None:
     console = Console()
     look = Look.of(console)
     if found is not None:
-        console.print(f"{found.source} gives {_replicas(found.given)}: {found.freed} GPUs are freed")
+        console.print(f"{found.source} gives up {_replicas(found.given)}: {found.freed} GPUs are freed")
         left = f", {found.freed - found.used} stay free" if found.freed > found.used else ""
         console.print(f"{found.target} gets {_replicas(found.gained)}: {found.used} GPUs are used{left}")
         console.print()
@@ -177,7 +177,7 @@ def _print(found: Reallocation | None, steps: Steps, back: Steps) -> None:
         table.add_row(str(step.object), step.path[-1], _value(step.before), _value(step.after))
     console.print(table)
     console.print()
-    console.print(look.text("the reverse:", "dim"))
+    console.print(look.text("to undo it:", "dim"))
     for step in back:
         console.print(_kubectl(step), soft_wrap=True)
 

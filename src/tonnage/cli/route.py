@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
+from tonnage.cli import files, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
 from tonnage.cli.options import Finite
@@ -20,7 +20,7 @@ from tonnage.units import NS_PER_MS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tonnage.inference.replay import Cluster, Log, Replay
+    from tonnage.inference.replay import Log, Replay, ReplayWorkers
     from tonnage.inference.replay.tuning import Tuned
     from tonnage.inference.routing.seconds import TonnageSettings
 
@@ -168,14 +168,14 @@ def tune(
     _print_tuned(found, goal)
 
 
-def _cluster(choice: EngineChoice) -> Cluster:
-    from tonnage.inference.replay import Cluster
+def _cluster(choice: EngineChoice) -> ReplayWorkers:
+    from tonnage.inference.replay import ReplayWorkers
 
     config, timing = choice.build()
-    return Cluster(choice.workers, config, timing)
+    return ReplayWorkers(choice.workers, config, timing)
 
 
-def _policy(name: str, cluster: Cluster, settings: TonnageSettings | None) -> Any:
+def _policy(name: str, cluster: ReplayWorkers, settings: TonnageSettings | None) -> Any:
     from tonnage.inference.routing.catalog import make_policy
     from tonnage.inference.routing.costs import EngineCosts
 
@@ -248,14 +248,14 @@ def _print(rows: list[dict[str, Any]], log: Log, trace: Path, choice: EngineChoi
         table.add_row(row["policy"], f"{row['reuse']:.1%}", *cells, f"{row['imbalance']:.2f}")
     console.print(table)
     engines = f"{choice.workers} engines" if choice.workers > 1 else "one engine"
-    terminal.echo(f"{len(log):,} requests of {trace.name} on {engines}; times in milliseconds")
+    lines.say(f"{len(log):,} requests of {trace.name} on {engines}; times in milliseconds")
     for row in rows:
         if row["refused"]:
-            terminal.echo(f"{row['policy']}: {row['refused']:,} requests were not served")
+            lines.say(f"{row['policy']}: {row['refused']:,} requests were not served")
         for line in row.get("receipts", ()):
             terminal.echo(line)
     if not log.paths:
-        terminal.echo("the log says nothing of what prompts have in common: nothing can be reused")
+        lines.say("the log says nothing of what prompts have in common: nothing can be reused")
 
 
 def _ms(value: float | None) -> str:
@@ -273,4 +273,4 @@ def _print_tuned(found: Tuned, goal: str) -> None:
     for field, value in msgspec.structs.asdict(found.settings).items():
         terminal.echo(f"  {field}: {value:g}")
     if found.rejected is not None:
-        terminal.echo("what was fitted is worse than the defaults on what it was not fitted to: these are the defaults")
+        lines.say("what was fitted is worse than the defaults on what it was not fitted to: these are the defaults")

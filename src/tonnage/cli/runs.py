@@ -33,7 +33,7 @@ Message: TypeAlias = ProgressState | Result | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunRequest:
     """One run, in terms that travel to another process. ``manifest``: what its policy's folder has, where that has been
     read."""
 
@@ -63,7 +63,7 @@ class Job:
         return run.run(scenario.load(self.scenario), self.policy, options)
 
 
-def run_all(jobs: Sequence[Job], *, quiet: bool) -> list[Result]:
+def run_all(jobs: Sequence[RunRequest], *, quiet: bool) -> list[Result]:
     """The jobs' results, in order, with progress on a terminal. Raises what a run raises."""
     workers = min(cores(), len(jobs))
     with Progress(quiet=quiet) as progress:
@@ -113,7 +113,7 @@ def failing(cluster: SimulatedCluster) -> Iterator[str]:
 class _Board:
     """What is drawn of several jobs: the latest state of those that run, the names of the others."""
 
-    def __init__(self, jobs: Sequence[Job], progress: Progress) -> None:
+    def __init__(self, jobs: Sequence[RunRequest], progress: Progress) -> None:
         self._progress = progress
         self._running: dict[str, ProgressState] = {}
         self._labels = [job.policy for job in jobs]
@@ -136,7 +136,7 @@ class _Board:
         self._done.add(label)
 
 
-def _one_by_one(jobs: Sequence[Job], board: _Board) -> list[Result]:
+def _one_by_one(jobs: Sequence[RunRequest], board: _Board) -> list[Result]:
     results = []
     for job in jobs:
         results.append(job.run(board.show, board.due))
@@ -144,7 +144,7 @@ def _one_by_one(jobs: Sequence[Job], board: _Board) -> list[Result]:
     return results
 
 
-def _in_processes(jobs: Sequence[Job], workers: int, board: _Board) -> list[Result]:
+def _in_processes(jobs: Sequence[RunRequest], workers: int, board: _Board) -> list[Result]:
     """At most ``workers`` jobs at a time. The first that fails ends all."""
     results: dict[int, Result] = {}
     running: dict[Connection, tuple[int, BaseProcess]] = {}
@@ -175,7 +175,7 @@ def _in_processes(jobs: Sequence[Job], workers: int, board: _Board) -> list[Resu
     return [results[index] for index in range(len(jobs))]
 
 
-def _start(job: Job) -> tuple[Connection, BaseProcess]:
+def _start(job: RunRequest) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(job, there), daemon=True)
@@ -226,7 +226,7 @@ class _Every:
         return True
 
 
-def _work(job: Job, connection: Connection) -> None:
+def _work(job: RunRequest, connection: Connection) -> None:
     """A worker's whole life. It ends early when nobody listens any more."""
     with suppress(BrokenPipeError):
         try:

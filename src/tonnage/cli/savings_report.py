@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tonnage.cli import savings_usage, terminal
+from tonnage.cli.lines import say, show_table
 from tonnage.costs.commitments import Commitment
 from tonnage.costs.strategies import Savings, SavingsSettings, on_usage
 from tonnage.errors import InputError
@@ -152,7 +153,7 @@ def _served(result: Result) -> tuple[float | None, int | None, float | None]:
 
 def show(report: SavingsReport, *, quiet: bool) -> None:
     """The table: one strategy a row, what they make together, and what guides say of the same."""
-    terminal.echo(f"Savings on {report.usage}")
+    say(f"Savings on {report.usage}")
     terminal.echo()
     rows = [("", "bill", "saved", "of the step before", "of the start", "guides say")]
     rows.append(("as it is", formats.dollars(report.start_micro_usd), "", "", "", ""))
@@ -169,21 +170,20 @@ def show(report: SavingsReport, *, quiet: bool) -> None:
         )
     saved = formats.dollars(report.saved_micro_usd)
     rows.append(("together", formats.dollars(report.end_micro_usd), saved, "", _percent(report.share), ""))
-    for line in _columns(rows):
-        terminal.echo(line)
+    show_table(rows)
     terminal.echo()
     for step in report.steps:
-        terminal.echo(f"{step.strategy}: {step.change}")
+        say(f"{step.strategy}: {step.change}")
     if report.start_served is not None:
         shares = [("as it is", report.start_served), *((one.strategy, one.served) for one in report.steps)]
         told = ", ".join(f"{name} {formats.percent(share)}" for name, share in shares if name != "commitments")
-        terminal.echo(f"requests within the SLO: {told}")
+        say(f"requests within the SLO: {told}")
     for one in () if quiet else report.sums:
         parts = " + ".join(f"{name} {share:.0%}" for name, share in one.parts)
         total = sum(share for _, share in one.parts)
         said = f"a guide's sum for {one.name}: {parts} = about {one.claimed:.0%}"
-        terminal.echo(f"{said}; added up they are {total:.0%}, one after the other {one.compounded:.1%}")
-    terminal.echo(f"Prices: {report.prices_as_of}")
+        say(f"{said}; added up they are {total:.0%}, one after the other {one.compounded:.1%}")
+    say(f"Prices: {report.prices_as_of}")
 
 
 def _percent(share: float) -> str:
@@ -195,13 +195,3 @@ def _claimed(claimed: tuple[float, float] | None) -> str:
         return ""
     low, high = (f"{share:.0%}" for share in claimed)
     return low if low == high else f"{low} to {high}"
-
-
-def _columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    table = list(rows)
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    found = []
-    for first, *others in table:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        found.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, prometheus_options, terminal
+from tonnage.cli import files, lines, prometheus_options, terminal
 from tonnage.cli.options import OUTPUT
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
@@ -113,8 +113,8 @@ def explain(
 ) -> None:
     """What the HPAs and ScaledObjects in FILES, and the slo policy, would have done at each step, and why.
 
-    The history is a file of samples, a Prometheus server, or a run: FILES is then a scenario, and all look on while
-    one of its policies sets the replicas. The slo policy is asked for Deployments with the annotation
+    The history is a file of samples, a Prometheus server, or a run: FILES is then a scenario, one of whose policies
+    sets the replicas while all are evaluated. The slo policy is evaluated for Deployments with the annotation
     tonnage.dev/autoscale, and in a scenario for every workload with bounds. Resource metrics of pods are not in a
     history: HPAs that need them say so.
 
@@ -133,7 +133,7 @@ def explain(
             _refuse_too_many(replicas)
         if policy is not None:
             raise click.UsageError("--policy is one of a scenario's, and the history is given.")
-        history = scale_history.History(
+        history = scale_history.HistorySource(
             samples, {name: given[name] for name in _TIMES}, replicas, _ready_after_ns(ready_after)
         )
         origin_ns, steps, left_out, name = scale_history.looked_at(found, history)
@@ -181,7 +181,9 @@ def _chosen(steps: tuple[ScalerStep, ...], only: tuple[str, ...]) -> list[Scaler
     for name in only:
         if name not in known:
             hint = (
-                f"there are {', '.join(sorted(known))}" if known else "nobody looked: is there an autoscaler in FILES?"
+                f"there are {', '.join(sorted(known))}"
+                if known
+                else "none was evaluated: is there an autoscaler in FILES?"
             )
             raise InputError.at(f'"{name}" names no autoscaler', field="--only", hint=hint)
     return [one for one in steps if not only or {one.by, one.object.name, one.target.name} & set(only)]
@@ -233,9 +235,9 @@ def _print(steps: list[ScalerStep], every_step: bool, origin_ns: int, title: str
         console.print()
         _table(console, look, by, name, own, every_step, origin_ns)
     if not steps:
-        console.print("nobody looked: no autoscaler in FILES has a target of which the history knows")
+        console.print("no autoscaler in FILES has a target that is in the history")
     for why in left_out:
-        console.print(look.text(f"left out: {why}", "dim"), soft_wrap=True)
+        lines.say(f"left out: {why}", "  ")
 
 
 def _table(
@@ -246,7 +248,7 @@ def _table(
     console.print(look.text(title, "bold"))
     shown = steps if every_step else _news(steps)
     changes = sum(one.wanted != one.replicas for one in steps)
-    console.print(look.text(f"{len(steps)} steps, {changes} ask for another count", "dim"))
+    console.print(look.text(f"{len(steps)} steps, {changes} ask for a different count", "dim"))
     table = look.table()
     table.add_column("at", justify="right", no_wrap=True)
     table.add_column("ready", justify="right", no_wrap=True)
@@ -269,7 +271,8 @@ def _why(step: ScalerStep) -> str:
 
 
 _COUNTED = ("current replicas", "recommendation", "stabilised", "allowed", "limited by", "minimum", "maximum",
-            "others_wait", "on_kept_nodes", "on_bought_nodes", "in_flight", "horizon_s", "arrivals_per_s")  # fmt: skip
+            "in_flight", "others_pending", "on_fixed_nodes", "on_launched_nodes", "horizon_s",
+            "arrivals_per_s")  # fmt: skip
 """What the other columns and the verdict say, or JSON alone."""
 
 

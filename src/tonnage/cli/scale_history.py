@@ -24,12 +24,12 @@ from tonnage.objects import apps, core, load
 from tonnage.objects.load import where
 from tonnage.scaling import admission, manifests
 from tonnage.scaling.policies import POLICIES
-from tonnage.traffic.readings import Stored
+from tonnage.traffic.readings import StoredReadings
 from tonnage.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class HistorySource:
     """``samples``: files; ``server``: the options of a Prometheus server and its times, as given. ``replicas``: where
     what is decided is followed, the number at the start; ``ready_after_ns``: what a replica then takes to be Ready."""
 
@@ -39,7 +39,9 @@ class History:
     ready_after_ns: int
 
 
-def looked_at(paths: Sequence[Path], history: History) -> tuple[int, tuple[ScalerStep, ...], tuple[str, ...], str]:
+def looked_at(
+    paths: Sequence[Path], history: HistorySource
+) -> tuple[int, tuple[ScalerStep, ...], tuple[str, ...], str]:
     """(the start in ns, all steps, why some look at nothing, what the history is).
 
     Raises InputError for manifests, samples and times that cannot be read, and where the server does not answer."""
@@ -79,7 +81,7 @@ def _play(
     measured: past.MeasuredPast,
     workload: past.PastWorkload,
     loops: Sequence[Any],
-    history: History,
+    history: HistorySource,
     start: int,
     end: int,
 ) -> None:
@@ -100,7 +102,7 @@ def _workload(target: Ref, manifest: load.Manifest, replicas: int | None) -> pas
 
 def _refuse_wrong(workload: past.PastWorkload, manifest: load.Manifest) -> None:
     """Raises InputError where the annotations do not say what the policy has to know."""
-    world = past.Past(Stored(SeriesStore()), [replace(workload, replicas=1)])
+    world = past.Past(StoredReadings(SeriesStore()), [replace(workload, replicas=1)])
     world.begin(0)
     _, refused = opted_in(world.snapshot())
     for one in refused:
@@ -112,7 +114,7 @@ def _refuse_wrong(workload: past.PastWorkload, manifest: load.Manifest) -> None:
 
 
 @contextmanager
-def _measured(history: History) -> Iterator[tuple[past.MeasuredPast, int, int, str]]:
+def _measured(history: HistorySource) -> Iterator[tuple[past.MeasuredPast, int, int, str]]:
     if history.samples:
         store = _stored(history.samples)
         times = [at for series in store for at in (series.times[0], series.times[-1])]
@@ -123,7 +125,7 @@ def _measured(history: History) -> Iterator[tuple[past.MeasuredPast, int, int, s
             asked = _asked({**given, **{name: given[name] or whole[name] for name in whole}})
             start_ns = asked.start_ns if given["start"] else start_ns
             end_ns = asked.end_ns if given["end"] else end_ns
-        yield Stored(store), start_ns, end_ns, ", ".join(path.name for path in history.samples)
+        yield StoredReadings(store), start_ns, end_ns, ", ".join(path.name for path in history.samples)
         return
     asked = _asked(dict(history.server))
     with asked.open() as server:

@@ -88,7 +88,7 @@ def tune(
     loaded = scenarios.load(files.existing(scenario))
     chosen, source = _found(loaded, scaled_object, policy)
     tuning.written_setting(source)  # refused before anything is played
-    grid = tuning.Grid(windows, minima)
+    grid = tuning.SearchGrid(windows, minima)
     if not grid.lines(tuning.written_setting(source), source.spec.max_replica_count):
         hint = f"maxReplicaCount is {source.spec.max_replica_count}"
         raise InputError.at("every minimum is above the maximum", field="--minimum", hint=hint)

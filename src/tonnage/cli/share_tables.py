@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tonnage.cli import terminal
+from tonnage.cli.lines import say, show_table
 from tonnage.partitioning.share import FilledGpus, Question, Way, cost, offers, reasons
 from tonnage.simulation.report import formats
 
-_WIDTH = 80
 _HEAD = ("Way", "GPUs", "$/hour", "bought", "idle", "slower", "kept", "isolation")
 
 
@@ -21,14 +20,8 @@ def show(asked: Question, found: Sequence[Way], best: Way | None) -> None:
     _say(f"{processes} on {asked.gpu.name}, load {asked.load:,.1f} GPUs; {_price(asked)}")
     terminal.echo()
     rows = [_HEAD, *(_row(way) for way in found if not way.why)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= _WIDTH else " "
-    for row in rows if len(rows) > 1 else ():
-        left = (0, len(row) - 1)
-        cells = (
-            cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        terminal.echo(gap.join(cells).rstrip())
+    if len(rows) > 1:
+        show_table(rows, (0, len(_HEAD) - 1))
     for way in found:
         if way.why:
             _say(f"{way.name}: no, {way.why}")
@@ -82,9 +75,4 @@ def _holds(asked: Question, card: FilledGpus) -> str:
 
 
 def _say(text: str) -> None:
-    for line in _lines(text):
-        terminal.echo(line)
-
-
-def _lines(text: str) -> Iterable[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    say(text, "  ")

@@ -176,7 +176,7 @@ def _run(loaded: Scenario, policies: Sequence[str], settings: SimulateSettings) 
         files.check_writable(settings.report)
     read = _warn(loaded, policies)
     jobs = [
-        runs.Job(loaded.document.path, name, settings.seed, settings.trace, settings.prices, settings.check)
+        runs.RunRequest(loaded.document.path, name, settings.seed, settings.trace, settings.prices, settings.check)
         for name in policies
     ]
     if len(jobs) == 1:  # in this process, which has the manifests already

@@ -17,7 +17,7 @@ from tonnage.errors import InputError
 if TYPE_CHECKING:
     from tonnage.facts.models import ModelShape
     from tonnage.inference.sizing.cards import EngineGpu
-    from tonnage.inference.sizing.options import Market
+    from tonnage.inference.sizing.options import GpuPrices
     from tonnage.inference.sizing.request import Lengths, SizingRequest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -176,7 +176,7 @@ def size(model: str | None, **given: Any) -> None:
 
     MODEL is a name (Qwen/Qwen3-8B), a Hugging Face config.json, a manifest with an engine (- is standard input), or
     left out with --params, --layers, --hidden and --heads. Without --gpu all GPUs of EC2 are tried, with their MIG
-    instances and time-sliced shares, and the cheapest way that meets --ttft and --tpot is shown first.
+    instances and time-sliced shares, and the cheapest option that meets --ttft and --tpot is shown first.
 
     \b
     kubectl get deployment chat -o yaml | tonnage size - --ttft 500ms
@@ -213,7 +213,7 @@ def _train(request: SizingRequest, given: dict[str, Any]) -> None:
     from tonnage.inference.sizing import training
 
     quantized = given["precision"] is not None or given["train"] == "lora"
-    asked = training.Training(
+    asked = training.TrainingRecipe(
         method=given["train"],
         stored=request.stored if quantized else memory.precision("bf16"),
         sequence=given["context"] or min(request.shape.context_tokens or _SEQUENCE, _SEQUENCE),
@@ -324,6 +324,7 @@ def _request(shape: ModelShape, given: dict[str, Any]) -> SizingRequest:
         lora_rank=given["lora_rank"],
         tensor_parallel=tp,
         pipeline_parallel=pp,
+        pipeline_layers=given.get("pipeline_layers", ()),
         system=given["system"],
     )
 
@@ -355,9 +356,9 @@ def _cards(names: tuple[str, ...]) -> tuple[EngineGpu, ...]:
     return tuple(cards.get(name) for name in dict.fromkeys(names))
 
 
-def _market(given: dict[str, Any]) -> Market:
+def _market(given: dict[str, Any]) -> GpuPrices:
     from tonnage.facts import gpus, ownership, prices
-    from tonnage.inference.sizing.options import Market
+    from tonnage.inference.sizing.options import GpuPrices
 
     owning = ownership.get()
     if given["life_years"] is not None:
@@ -376,7 +377,7 @@ def _market(given: dict[str, Any]) -> Market:
             raise InputError.at(
                 f"no price is known of {gpu.name}", field="--own", hint=f"give one: --own {gpu.name}=12000"
             )
-    return Market(prices.load(given["prices"], given["region"]), owning, bought, frozenset(owned))
+    return GpuPrices(prices.load(given["prices"], given["region"]), owning, bought, frozenset(owned))
 
 
 def _dollars(entry: str, price: str) -> float:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from tonnage.cli.cluster import STDIN
 from tonnage.cli.cluster import given as files_of
-from tonnage.errors import InputError
+from tonnage.errors import InputError, Problem
 from tonnage.facts.labels import GPU_PRODUCT
 
 if TYPE_CHECKING:
@@ -48,18 +48,38 @@ def fill(model: str, workload: str | None, given: dict[str, Any]) -> tuple[Model
         raise InputError.at(f"no engine{f' of {workload}' if workload else ''}", file=model, hint=hint)
     if len({name for name, *_ in wanted}) > 1:
         raise InputError.at(f"several workloads have engines: {names}", file=model, hint="name one with --workload")
-    name, args, known, spec, eager = wanted[0]
+    name, args, known, spec, eager, problem = wanted[0]
+    if problem is not None:
+        raise InputError.at(f"{name}: {problem.message}", file=model, field=problem.where.field, hint=problem.hint)
     if not isinstance(known, ModelShape):
         hint = known.hint if known is not None else "name the model with --model"
         raise InputError.at(known.message if known is not None else f"{name} names no model", file=model, hint=hint)
     taken = [f"{option} {value}" for option, value in _set(args, spec, eager, given)]
+    if args.pipeline_layers and (given["pipeline_parallel"] or 1) == args.pipeline_parallel_size:
+        given["pipeline_layers"] = _stages(known, args, model)
+        taken.append(f"layers of stages {','.join(map(str, args.pipeline_layers))}")
     return known, (f"{name}: {', '.join((known.name, *taken))}",)
+
+
+def _stages(shape: ModelShape, args: VllmArgs, file: str) -> tuple[int, ...]:
+    """Layers of each pipeline stage. Raises InputError where they are not those of the model and its stages."""
+    from tonnage.inference.config import stages
+    from tonnage.inference.memory import kinds
+    from tonnage.inference.servers import PARTITION, other_servers
+
+    variable = PARTITION if args.engine == kinds.VLLM else other_servers.PARTITION
+    try:
+        return tuple(stages(shape, args.pipeline_parallel_size, args.pipeline_layers, variable))
+    except InputError as error:
+        problem = error.problems[0]
+        raise InputError.at(problem.message, file=file, field=variable, hint=problem.hint) from None
 
 
 def _engines(
     manifest: Manifest,
-) -> Iterator[tuple[str, VllmArgs, ModelShape | UnknownModel | None, core.PodSpec, bool]]:
-    """(kind/name, settings, model, pod, without CUDA graphs) of each workload with an engine."""
+) -> Iterator[tuple[str, VllmArgs, ModelShape | UnknownModel | None, core.PodSpec, bool, Problem | None]]:
+    """(kind/name, settings, model, pod, without CUDA graphs, the first setting that cannot be read) of each workload
+    with an engine."""
     from tonnage.inference import servers
     from tonnage.inference.servers import other_servers
     from tonnage.objects.templates import templates
@@ -70,11 +90,11 @@ def _engines(
             vllm = servers.find(template.spec, manifest.models)
             if vllm is not None:
                 eager = any(word.text == _EAGER for word in vllm.words)
-                yield name, vllm.args, vllm.known, template.spec, eager
+                yield name, vllm.args, vllm.known, template.spec, eager, vllm.problem
                 continue
             other = other_servers.find(template.spec, manifest.models)
             if other is not None:
-                yield name, other.line.args, other.known, template.spec, False
+                yield name, other.line.args, other.known, template.spec, False, other.line.problem
 
 
 def _set(args: VllmArgs, spec: core.PodSpec, eager: bool, given: dict[str, Any]) -> Iterator[tuple[str, object]]:

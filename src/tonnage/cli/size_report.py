@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from tonnage.cli import terminal
+from tonnage.cli import lines, terminal
 from tonnage.facts import instances
 from tonnage.inference import memory
 from tonnage.inference.sizing import loading, options, plot, point, rules, warnings
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from tonnage.inference.sizing.options import ReplicaOffer, SizingOption, SizingResult
     from tonnage.inference.sizing.request import SizingRequest
 
-_WIDTH = 80
 NEXT_BEST = 3
 _DRAWN = 6
 
@@ -39,11 +37,8 @@ def show(
         return
     chosen = best[0]
     terminal.echo()
-    terminal.echo(
-        f"  {'GPU':<19} {'x':>3} {'instances':<17} {'$/h':>7} {'spot':>6} {'$/Mout':>6} {'TTFT':>6} {'TPOT':>6}"
-    )
-    for option in best:
-        terminal.echo(_row(option, ">" if option is chosen else " "))
+    head = ("  GPU", "x", "instances", "$/h", "spot", "$/Mout", "TTFT", "TPOT")
+    lines.show_table([head, *(_row(option, ">" if option is chosen else " ") for option in best)], (0, 2))
     terminal.echo()
     _why(request, answer, chosen)
     _estimate(request, chosen)
@@ -64,7 +59,7 @@ def show(
     if given["rule_of_thumb"]:
         _rules(request, book)
     if given["plot"] is not None:
-        terminal.echo(f"drawn in {given['plot']}")
+        terminal.echo(f"plot: {given['plot']}")
 
 
 def drawing(request: SizingRequest, answer: SizingResult) -> str:
@@ -94,7 +89,7 @@ def _head(request: SizingRequest) -> None:
     say("; ".join([flight, request.lengths.source, f"context {request.context:,}", *bounds]))
 
 
-def _row(option: SizingOption, mark: str) -> str:
+def _row(option: SizingOption, mark: str) -> tuple[str, ...]:
     offer, at = option.best, option.point
     if offer is None:
         where, dollars, spot, million = "no price known", "", "", ""
@@ -102,10 +97,8 @@ def _row(option: SizingOption, mark: str) -> str:
         where = _where(offer)
         dollars, million = f"{offer.usd_per_hour:,.2f}", _short(offer.usd_per_million_output)
         spot = "" if offer.spot_usd_per_hour is None else _short(offer.spot_usd_per_hour)
-    return (
-        f"{mark} {label(option.plan):<19} {option.replicas:>3} {where:<17} {dollars:>7} {spot:>6} {million:>6} "
-        f"{_time(at.ttft_s):>6} {_time(at.tpot_s):>6}"
-    ).rstrip()
+    price = (where, dollars, spot, million)
+    return (f"{mark} {label(option.plan)}", str(option.replicas), *price, _time(at.ttft_s), _time(at.tpot_s))
 
 
 def _why(request: SizingRequest, answer: SizingResult, chosen: SizingOption) -> None:
@@ -278,10 +271,7 @@ def print_parts(parts: Iterable[MemoryPart]) -> None:
 
 
 def _part(name: str, size: int, formula: str) -> None:
-    lines = wrap(formula, _WIDTH - 46) or [""]
-    terminal.echo(f"  {name:<32} {size / GIB:>6.2f} GiB {lines[0]}".rstrip())
-    for line in lines[1:]:
-        terminal.echo(" " * 46 + line)
+    lines.say(f"{size / GIB:>6.2f} GiB {formula}".rstrip(), " " * 46, f"  {name:<32} ")
 
 
 def _rules(request: SizingRequest, book: PriceBook) -> None:
@@ -360,7 +350,5 @@ def _band(band: tuple[float, float] | None) -> str:
 
 
 def say(text: str) -> None:
-    """Print within 80 columns, what follows on indented."""
-    indent = len(text) - len(text.lstrip(" "))
-    for line in wrap(text, _WIDTH, subsequent_indent=" " * (indent + 2), drop_whitespace=True, initial_indent=""):
-        terminal.echo(line)
+    """Print within the width of the terminal, what follows on indented."""
+    lines.say_indented(text)

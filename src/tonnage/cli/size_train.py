@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tonnage.cli import terminal
+from tonnage.cli import lines, terminal
 from tonnage.cli.size_json import SCHEMA
 from tonnage.cli.size_report import print_parts, say
 from tonnage.inference.sizing import training
@@ -14,7 +14,7 @@ from tonnage.units import GIB
 
 if TYPE_CHECKING:
     from tonnage.inference.sizing.request import SizingRequest
-    from tonnage.inference.sizing.training import Training, TrainingMemory
+    from tonnage.inference.sizing.training import TrainingMemory, TrainingRecipe
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Fitted(msgspec.Struct, frozen=True):
     memory: TrainingMemory
 
 
-def fitted(request: SizingRequest, asked: Training) -> list[Fitted]:
+def fitted(request: SizingRequest, asked: TrainingRecipe) -> list[Fitted]:
     """Of each whole GPU of the request; those that fit first, then fewest GPUs, then the smallest."""
     found = []
     for card in request.cards:
@@ -35,7 +35,7 @@ def fitted(request: SizingRequest, asked: Training) -> list[Fitted]:
     return sorted(found, key=lambda row: (not row.memory.fits, row.gpus, row.memory.visible))
 
 
-def document(request: SizingRequest, asked: Training, found: list[Fitted]) -> dict[str, Any]:
+def document(request: SizingRequest, asked: TrainingRecipe, found: list[Fitted]) -> dict[str, Any]:
     """For `-o json`."""
     plain = msgspec.to_builtins(asked)
     plain["stored"] = asked.stored.name
@@ -53,7 +53,7 @@ def document(request: SizingRequest, asked: Training, found: list[Fitted]) -> di
     return {"schema": SCHEMA, "model": request.shape.name, "training": plain, "gpus": rows}
 
 
-def show(request: SizingRequest, asked: Training, found: list[Fitted]) -> None:
+def show(request: SizingRequest, asked: TrainingRecipe, found: list[Fitted]) -> None:
     """Print a table, and the parts on the first GPU."""
     say(
         f"{request.shape.name}, {asked.method} training in {asked.stored.name}: sequences of {asked.sequence:,} "
@@ -63,12 +63,13 @@ def show(request: SizingRequest, asked: Training, found: list[Fitted]) -> None:
         say("No whole GPU was named: MIG instances and shares of a GPU are for serving.")
         return
     terminal.echo()
-    terminal.echo(f"  {'GPU':<14} {'GPUs':>5} {'of each':>9} {'needs':>10}")
+    rows = [("  GPU", "GPUs", "of each", "needs", "")]
     for row in found:
-        verdict = "" if row.memory.fits else "  does not fit"
         count = str(row.gpus) if row.memory.fits else "-"
         visible, used = row.memory.visible / GIB, row.memory.used / GIB
-        terminal.echo(f"  {row.gpu:<14} {count:>5} {visible:>5.1f} GiB {used:>6.1f} GiB{verdict}")
+        verdict = "" if row.memory.fits else "does not fit"
+        rows.append((f"  {row.gpu}", count, f"{visible:.1f} GiB", f"{used:.1f} GiB", verdict))
+    lines.show_table(rows, (0, 4))
     if not found[0].memory.fits:
         say("Nothing fits: use TP (--tensor-parallel), shorter sequences (--context) or --train lora.")
     terminal.echo()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import terminal
+from tonnage.cli import lines
 from tonnage.cli.trace_fit import fit
 from tonnage.cli.trace_hash import hash_
 
@@ -30,6 +30,6 @@ def show(file: Path) -> None:
     from tonnage.traffic.traces import describe, load_trace
 
     rows = describe(load_trace(file))
-    width = max(len(name) for name, _ in rows)
+    width = max(len(name) for name, _ in rows) + 2
     for name, value in rows:
-        terminal.echo(f"{name:<{width}}  {value}")
+        lines.say(value, " " * width, f"{name:<{width}}")

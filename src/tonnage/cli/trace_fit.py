@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli import files, prometheus_options, terminal
+from tonnage.cli import files, lines, prometheus_options
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def fit(
         source = profile.ProfileSource(name, url, licence, citation, day)
         made = profile.fit(load_trace(file), source, interval or profile.DEFAULT_INTERVAL_S)
     files.write(out, profile_file.to_yaml(made))
-    terminal.echo(f"{out}: {made.requests:,} requests, {made.mean_rate:.2f} a second over {made.span_ns // 10**9:,} s")
+    lines.say(f"{out}: {made.requests:,} requests, {made.mean_rate:.2f} per second over {made.span_ns // 10**9:,} s")
     for line in _found(made):
-        terminal.echo(line)
+        lines.say_indented(line)
 
 
 def _of_prometheus(source: ProfileSource, interval: int | None, given: dict[str, Any]) -> TrafficProfile:
@@ -96,7 +96,7 @@ def _of_prometheus(source: ProfileSource, interval: int | None, given: dict[str,
         if not service:
             raise InputError.at("nothing says whose requests", field="--service", hint="give namespace/name")
         prometheus_options.check_service(service)
-    wanted = measured.Wanted(
+    wanted = measured.MeasuredPeriod(
         asked.start_ns,
         asked.end_ns,
         interval or measured.DEFAULT_INTERVAL_S,

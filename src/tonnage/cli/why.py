@@ -46,16 +46,16 @@ def why(
     placement: str | None,
     output: str,
 ) -> None:
-    """Why POD (a name, namespace/name, or a gang's key) does not run, or stands where it does. KIND/NAME is a workload
-    a Service or a ResourceClaim as kubectl names it: deploy/model, job/train, svc/model, resourceclaim/gpu.
+    """Why POD (a name, namespace/name, or a gang's key) does not run, or is placed where it is. KIND/NAME is a
+    workload, a Service or a ResourceClaim as kubectl names it: deploy/model, job/train, svc/model, resourceclaim/gpu.
 
     SCENARIO is a scenario's file or folder: its cluster at a time of a run. FILES hold a cluster's objects, as `kubectl
-    get nodes,pods,events,... -A -o yaml` prints them, or manifests: workloads written by hand stand for their pods, and
-    NodePools make the nodes that are missing. `-` is standard input; --context or --kubeconfig reads a cluster as it is
-    now.
+    get nodes,pods,events,... -A -o yaml` prints them, or manifests: pods of workloads that have none are assumed, and
+    NodePools launch the nodes that are missing. `-` is standard input; --context or --kubeconfig reads a cluster as it
+    is now.
 
-    Exit code 0 when it runs or is about to, 1 when it waits or fails, 2 when the input cannot be read or has no such
-    pod.
+    Exit code 0 when it runs or is about to, 1 when it is pending or fails, 2 when the input cannot be read or has no
+    such pod.
     """
     from tonnage.cli import why_cases, why_tables, why_targets
 

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tonnage.cli import lines
 from tonnage.cli.look import Console, Look, place
 from tonnage.health.told import NEVER, PART, WAITS, Told
 from tonnage.scheduling.why.changes import Edit, Leave
@@ -17,7 +18,6 @@ from tonnage.scheduling.why.gang import GangEdit
 from tonnage.scheduling.why.moves import Moves
 from tonnage.scheduling.why.receipt import FITS, HELD, RUNS, GangReceipt, LevelRoom, Out, PodReceipt, Receipt
 
-_WIDTH = 80
 _SHOWN = 8
 """Nodes of a gang that are named."""
 
@@ -33,8 +33,7 @@ class WhyReport(msgspec.Struct, frozen=True):
 def show(receipt: Receipt | None, told: Told | None = None) -> None:
     """Print what is told, then the receipt of the place."""
     console = Console(sys.stdout)
-    if console.width > _WIDTH or not console.is_terminal:
-        console.width = _WIDTH
+    console.width = lines.width()
     _Printer(console).show(receipt, told)
 
 
@@ -86,7 +85,7 @@ class _Printer:
                 self._line(f"{receipt.pod} is not scheduled: {receipt.verdict}", "bold yellow")
                 return
             case _:
-                self._first(f"{receipt.pod} waits: {receipt.verdict}", "bold red")
+                self._first(f"{receipt.pod} is pending: {receipt.verdict}", "bold red")
         self._before(receipt.ahead, receipt.evicted, (receipt.nominated,) if receipt.nominated else ())
         self._scores(receipt)
         self._out(receipt.out, f"Infeasible nodes, of {receipt.nodes}")
@@ -155,7 +154,7 @@ class _Printer:
             names = ", ".join(f"{edit.namespace}/{edit.name}" for edit in leaving)
             devices = sum(edit.held for edit in leaving) / 1000
             frees = f" (frees {devices:g} GPU{'s' if devices != 1 else ''})" if devices else ""
-            texts.append(f"on node {leaving[0].node}, {_pods(len(leaving))} would have to go{frees}: {names}")
+            texts.append(f"on node {leaving[0].node}, {_pods(len(leaving))} would have to be evicted{frees}: {names}")
         for text in texts:
             self._line(f"- {text}", indent=2)
         self._line(then, "dim", 2)
@@ -189,7 +188,7 @@ class _Printer:
             case state if state == FITS:
                 self._line(f"Gang {receipt.gang}{source} would be bound now", "bold green")
             case _:
-                self._first(f"Gang {receipt.gang}{source} waits: {receipt.verdict}", "bold red")
+                self._first(f"Gang {receipt.gang}{source} is pending: {receipt.verdict}", "bold red")
         self._line(f"{receipt.bound} pods bound, {receipt.pending} pending, minimum {receipt.minimum}")
         self._before(receipt.ahead, receipt.evicted, receipt.nominated)
         self._stands(receipt)
@@ -204,7 +203,7 @@ class _Printer:
             if not option.proved:
                 self._line("a smaller one may exist: the search was cut short", "dim", 2)
         if not receipt.changes:
-            self._title("No change of level, minimum or places makes it fit")
+            self._title("No change of level or minimum, and no further room, makes it fit")
         self._moves(receipt.moves)
 
     def _stands(self, receipt: GangReceipt) -> None:

@@ -71,7 +71,7 @@ class _Underway:
 
 
 @dataclass(slots=True)
-class Disruption:
+class NodeDisruption:
     """Takes nodes back. ``epoch_ns`` is added to the world's times to make them Unix times: budgets have cron
     schedules. ``expires``: nodes that are older than their NodePool's expireAfter go too, and those beyond the replicas
     of static NodePools; where Karpenter manages NodeClaims it sees to that itself.
@@ -374,14 +374,14 @@ def _numbered(launch: Launch, number: int) -> Launch:
 _VERDICTS = {
     consolidation.EMPTY: "empty: no pod would have to move",
     consolidation.DRIFTED: "drifted: it is not what its NodePool asks for",
-    consolidation.UNDERUTILIZED: "underutilized: its pods find room elsewhere",
+    consolidation.UNDERUTILIZED: "underutilized: its pods fit on other nodes",
 }
 
 
 def _reason(command: Command) -> Reason:
     verdict = _VERDICTS[command.reason]
     if command.reason == consolidation.UNDERUTILIZED and command.launches:
-        verdict = "underutilized: what costs less takes its place"
+        verdict = "underutilized: cheaper capacity replaces it"
     evidence: tuple[tuple[str, Scalar], ...] = (
         ("method", command.method),
         ("nodes", len(command.nodes)),
@@ -408,7 +408,7 @@ def node_loops(
     if policy == CLUSTER_AUTOSCALER:
         back = ScaleDown(pools, provisioner, epoch_ns).loop()
     else:
-        back = Disruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
+        back = NodeDisruption(pools, provisioner, epoch_ns, gates or Gates(), expires).loop()
     also = [make(provisioner) for make in more]
     if expires and policy != CLUSTER_AUTOSCALER:
         also.append(StaticCapacity(provisioner).loop())

@@ -111,7 +111,7 @@ class Timetable:
         return replace(appointment, at_ns=appointment.at_ns + (missed + 1) * period)
 
     def ticked(self, loop: Loop, taken: Taken) -> None:
-        """What a tick has decided: whoever waits for pods that wait is called next."""
+        """What a tick has decided: whoever waits for pending pods is called next."""
         if lets_wait(taken):
             self._waits.add(loop.waits)
 

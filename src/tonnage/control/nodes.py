@@ -1,4 +1,4 @@
-"""Launches nodes for pods that no node takes."""
+"""Launches nodes for unschedulable pods."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
-from tonnage.provisioning.devices import Devices, beyond_counting
+from tonnage.provisioning.devices import FreeDevices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.reserving import left
-from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.filters import SchedulerFilters
 from tonnage.units import NS_PER_S
 
 PROVISIONER = "provisioner"
 BATCH_NS = NS_PER_S
 """Karpenter waits this long for more pending pods before it plans (batchIdleDuration)."""
 RETRY_NS = 10 * NS_PER_S
-"""Pods that wait are planned for again after this long."""
+"""Pending pods are planned for again after this long."""
 DISRUPTION_NS = 10 * NS_PER_S
 """Karpenter's disruption loop."""
 
@@ -69,7 +69,7 @@ class Pools:
 
 @dataclass(slots=True)
 class Provisioner:
-    """Plans nodes for pods that no node takes, over the nodes that are there and on their way, and passes over those
+    """Plans nodes for unschedulable pods, over the nodes that are there and on their way, and passes over those
     that a GPU whose MIG layout is being changed will take.
 
     What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
@@ -81,7 +81,7 @@ class Provisioner:
     pools: Callable[[], Pools]
     nominated: frozenset[str] = frozenset()
     launched: int = 0
-    _filters: Filters | None = None
+    _filters: SchedulerFilters | None = None
     policy: str = KARPENTER
     epoch_ns: int = 0
 
@@ -91,7 +91,7 @@ class Provisioner:
 
         snapshot = world.snapshot()
         fleet = snapshot.fleet
-        self._filters = Filters.of(fleet, self._filters)
+        self._filters = SchedulerFilters.of(fleet, self._filters)
         seated = adapt.seated(snapshot, self._filters)
         self.nominated = frozenset(seated.values())
         serves = self.policy != KARPENTER
@@ -242,7 +242,7 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
                 node_pool=node.spec.node_pool,
                 capacity=catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
                 deleted=node.leaving,
-                devices=Devices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
+                devices=FreeDevices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
             )
         )
     return found

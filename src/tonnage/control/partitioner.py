@@ -10,7 +10,7 @@ from tonnage.control.world import World
 from tonnage.decisions import Decision
 from tonnage.partitioning import adapt
 from tonnage.scheduling import place
-from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.filters import SchedulerFilters
 from tonnage.units import NS_PER_S
 
 PARTITIONER = "partitioner"
@@ -22,17 +22,17 @@ SETTLE_NS = 2 * NS_PER_S
 
 @dataclass(slots=True)
 class Partitioner:
-    """Cuts GPUs for pods that wait, of those that the scheduler with these ``settings`` places."""
+    """Cuts GPUs for pending pods, of those that the scheduler with these ``settings`` places."""
 
     settings: place.Settings = place.DEFAULTS
-    _filters: Filters | None = None
+    _filters: SchedulerFilters | None = None
 
     def decide(self, world: World) -> Sequence[Decision]:
         """A Relayout for each GPU to repartition."""
         snapshot = world.snapshot()
         if not snapshot.fleet.pending:
             return ()
-        self._filters = Filters.of(snapshot.fleet, self._filters)
+        self._filters = SchedulerFilters.of(snapshot.fleet, self._filters)
         return adapt.decide(snapshot, self._filters, self.settings.scheduler_names)
 
     def loop(self) -> Loop:

@@ -17,7 +17,7 @@ from tonnage.control.loops import Appointment, Loop, Timetable, tick
 from tonnage.decisions import UNABLE, Applied, Decision, Instances, Outcome, Ref, Refused, Scale
 from tonnage.fleet.cluster_state import State
 from tonnage.fleet.gangs import Gang
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.snapshot import ClaimView, PodLife, PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.metrics.promql import Result, Vector
@@ -159,7 +159,7 @@ class Past:
         pods.replicas = replicas
         while len(pods.rows) < replicas:
             self._made += 1
-            spec = PodSpec(one.namespace, f"{one.name}-{self._made}", "", {}, one.template, owner=key)
+            spec = FleetPod(one.namespace, f"{one.name}-{self._made}", "", {}, one.template, owner=key)
             pods.rows.append(self._fleet.add_pod(spec))
             pods.born_ns.append(born_ns)
         while len(pods.rows) > replicas:

@@ -56,7 +56,7 @@ class Policy:
 
     def scheduling_loops(self, settings: place.Settings, patience: Patience | None) -> list[Loop]:
         """The loops that place pods and partition GPUs. ``patience``: as in :class:`Scheduler`; where bindings may
-        fail, pods that wait stand in a queue (:mod:`tonnage.scheduling.queue`)."""
+        fail, pending pods stand in a queue (:mod:`tonnage.scheduling.queue`)."""
         queue = Queue(settings) if patience is not None else None
         return [Scheduler(settings, patience, queue=queue).loop(), *self.partitioning_loops(settings)]
 
@@ -64,7 +64,7 @@ class Policy:
         self, catalogue: Catalogue, pools: Callable[[], Pools], epoch_ns: int = 0, *, expires: bool = False
     ) -> tuple[Loop, ...]:
         """The loops that launch and terminate nodes. ``epoch_ns``, ``expires``: as for
-        :class:`tonnage.control.disruption.Disruption`."""
+        :class:`tonnage.control.disruption.NodeDisruption`."""
         from tonnage.control.disruption import node_loops  # these and what they load are for those who launch nodes
         from tonnage.control.rebalance import Rebalance
         from tonnage.provisioning.consolidation import Gates

@@ -17,7 +17,7 @@ from tonnage.metrics.promql import Vector
 from tonnage.scaling import hpa, keda, policies
 from tonnage.scaling.replicas import MetricReading
 from tonnage.scaling.target import Target, TrafficReading
-from tonnage.scheduling.seats import Seats
+from tonnage.scheduling.seats import SchedulerSeats
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class ReplicaPlanner:
     memory: dict[str, Any] = field(default_factory=dict)
     silent: dict[Ref, str] = field(default_factory=dict)
     """Workloads of which the last tick had no readings, and why."""
-    _seats: Seats = field(default_factory=Seats)
+    _seats: SchedulerSeats = field(default_factory=SchedulerSeats)
 
     def decide(self, world: World) -> Sequence[Scale]:
         """A Scale for each workload whose replicas are not what it needs."""

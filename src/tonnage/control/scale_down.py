@@ -123,7 +123,7 @@ class ScaleDown:
             yield Return(one.node, self._reason("unneeded: no pod would have to move", one, now_ns))
         for one in go.drained:
             self._deleted_ns = now_ns
-            reason = self._reason("unneeded: its pods find room on other nodes", one, now_ns)
+            reason = self._reason("unneeded: its pods fit on other nodes", one, now_ns)
             self._draining.append(Draining(one.node, reason, begun_ns=now_ns))
             yield Disrupt(one.node, reason)
 

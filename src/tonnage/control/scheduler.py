@@ -23,7 +23,7 @@ class Scheduler:
     """Places pending pods whenever a pod or a node changed.
 
     ``patience``: how long a gang may be partially bound; None: for ever, where bindings never fail. ``queue``: who of
-    the pods that wait is looked at; None: all, each time."""
+    the pending pods is looked at; None: all, each time."""
 
     settings: place.Settings = place.DEFAULTS
     patience: Patience | None = None

@@ -64,12 +64,12 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 class CostLine(msgspec.Struct, frozen=True):
-    """Money of one owner, in micro-dollars."""
+    """Money of one owner (a workload, or "" for nobody), in micro-dollars: used + idle_in_allocation + idle."""
 
     owner: str
-    used_micro_usd: int = 0
-    idle_in_allocation_micro_usd: int = 0
-    idle_micro_usd: int = 0
+    used_micro_usd: int
+    idle_in_allocation_micro_usd: int
+    idle_micro_usd: int
 
     @property
     def total_micro_usd(self) -> int:
@@ -197,9 +197,9 @@ class _Node:
             weights += (used, held - used)
         cost = self.cost(t)
         idle, *amounts = split(cost, weights)
-        lines = [CostLine(NOBODY, idle_micro_usd=idle)]
+        lines = [CostLine(NOBODY, 0, 0, idle)]
         for index, (owner, _, _) in enumerate(parts):
-            lines.append(CostLine(owner, amounts[2 * index], amounts[2 * index + 1]))
+            lines.append(CostLine(owner, amounts[2 * index], amounts[2 * index + 1], 0))
         gpus = self.capacity.gpus
         paid, held = Fraction(gpus) * self.billed_ns(t), gpus * held_by_all
         busy = sum((max(gpus * used, Fraction(self.taken_ns(owner))) for owner, _, used in parts), Fraction(0))

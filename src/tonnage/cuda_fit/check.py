@@ -84,7 +84,7 @@ def _require(need: Need, host: Host) -> Check:
             unknown = unknown or f"{one.expression} does not hold, other conditions of the image are not known"
         elif found.holds is False:
             first = one.expression.split()[0]
-            more = ", nor any other of its alternatives" if " " in one.expression.strip() else ""
+            more = ", and no alternative of it holds" if " " in one.expression.strip() else ""
             return Check("require", False, f"unsatisfied condition: {first}{more}")
         if found.holds is None:
             unknown = unknown or f"{one.variable} depends on what is not known of the node"
@@ -103,7 +103,7 @@ def _gpu(host: Host) -> Check:
     first = next((one for one in facts.toolkits() if one.cuda == known.first_cuda), None)
     if first is not None and host.driver[0] < first.driver[0]:
         return Check("gpu", False, f"{name} needs driver R{first.driver[0]} or later")
-    return Check("gpu", True, f"the driver's branch knows {name}")
+    return Check("gpu", True, f"the driver's branch supports {name}")
 
 
 def _driver(need: Need, host: Host) -> tuple[Check, str]:

@@ -42,7 +42,7 @@ class Kernel(Struct, frozen=True):
         return (written + "+PTX" if self.ptx else written) if self.sass else f"compute_{written}"
 
 
-class Requirement(Struct, frozen=True):
+class NvidiaRequire(Struct, frozen=True):
     """An NVIDIA_REQUIRE_* expression. ``stated``: a person wrote it into the pod or the command; else the image has it
     by what is known of it. ``whole``: there are no alternatives beside those in ``expression``."""
 
@@ -62,7 +62,7 @@ class Need(Struct, frozen=True):
     cuda: Version | None = None
     kernels: tuple[Kernel, ...] = ()
     compat: bool | None = None
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[NvidiaRequire, ...] = ()
     sure: bool = True
     source: str = ""
     toolkit: bool = False
@@ -118,19 +118,19 @@ def listed(archs: str) -> tuple[Kernel, ...]:
     return tuple(replace(one, sure=not entry.endswith("?")) for one, entry in zip(found, entries, strict=True))
 
 
-def _requirements(environment: Mapping[str, str], found: facts.ImageFacts | None) -> tuple[Requirement, ...]:
+def _requirements(environment: Mapping[str, str], found: facts.ImageFacts | None) -> tuple[NvidiaRequire, ...]:
     stated = {
         name: value
         for name, value in sorted(environment.items())
         if name.startswith(REQUIRE) and not name.startswith(_JETPACK)
     }
-    made = [Requirement(name, value) for name, value in stated.items() if value.strip()]
+    made = [NvidiaRequire(name, value) for name, value in stated.items() if value.strip()]
     if REQUIRE_CUDA not in stated and found is not None and found.require:
-        made.append(Requirement(REQUIRE_CUDA, found.require, stated=False, whole=found.whole))
+        made.append(NvidiaRequire(REQUIRE_CUDA, found.require, stated=False, whole=found.whole))
     elif not stated.get(REQUIRE_CUDA):
         own = facts.cuda_text(found.cuda) if found is not None and found.require else ""
         if legacy := _legacy(environment.get(_CUDA_VERSION, own)):
-            made.append(Requirement(_CUDA_VERSION, legacy, stated=_CUDA_VERSION in environment))
+            made.append(NvidiaRequire(_CUDA_VERSION, legacy, stated=_CUDA_VERSION in environment))
     return tuple(made)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tonnage.cuda_fit import check
 from tonnage.cuda_fit.host import Host
-from tonnage.cuda_fit.need import DISABLE, REQUIRE_CUDA, Need, Requirement, kernels_of, listed
+from tonnage.cuda_fit.need import DISABLE, REQUIRE_CUDA, Need, NvidiaRequire, kernels_of, listed
 from tonnage.facts import cuda as facts
 from tonnage.facts.cuda import Version, cuda_text
 
@@ -100,7 +100,7 @@ def _versions_of(row: facts.ImageRow) -> Iterator[Version]:
 
 def _as_need(row: facts.ImageRow, cuda: Version) -> Need:
     expression, whole = row.require(cuda)
-    requirements = (Requirement(REQUIRE_CUDA, expression, stated=False, whole=whole),) if expression else ()
+    requirements = (NvidiaRequire(REQUIRE_CUDA, expression, stated=False, whole=whole),) if expression else ()
     return Need("", cuda, listed(row.archs), row.compat, requirements, toolkit=row.archs == "toolkit")
 
 

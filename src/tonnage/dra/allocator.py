@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tonnage.dra.allocated import AllocatedState
-from tonnage.dra.components import Shape
+from tonnage.dra.components import CounterShape
 from tonnage.dra.features import Features
 from tonnage.dra.node_devices import NodeDevices
 from tonnage.dra.pools import NodeView, Slices
@@ -76,7 +76,7 @@ class Allocator:
 
             compiler = cel_compiler(self.features)
         self._selectors = Selectors(compiler)
-        self._shapes: dict[object, Shape] = {}
+        self._shapes: dict[object, CounterShape] = {}
         self._nodes: dict[str, NodeDevices] = {}
 
     def devices(self, node: NodeView) -> NodeDevices:

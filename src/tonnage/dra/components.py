@@ -20,7 +20,7 @@ Needs = tuple[tuple[int, int], ...]
 """Counters that a device takes, by their number in the component, and how much."""
 
 
-class Shape:
+class CounterShape:
     """Counters' totals, and what each device of a component takes of them."""
 
     def __init__(self, totals: tuple[int, ...], needs: tuple[Needs, ...]) -> None:

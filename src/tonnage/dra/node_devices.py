@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.capacity import nano
-from tonnage.dra.components import WHOLE, Shape, tied
+from tonnage.dra.components import WHOLE, CounterShape, tied
 from tonnage.dra.pools import CounterKey, DevicePool, NodeView, PoolDevice, reaches
 from tonnage.dra.selecting import ABSENT, Match, Selectors
 
@@ -19,13 +19,13 @@ class Component(Struct, frozen=True, eq=False):
     devices: tuple[int, ...]
     pool: int
     keys: tuple[CounterKey, ...]
-    shape: Shape
+    shape: CounterShape
 
 
 class NodeDevices:
     """Devices by number, in the order in which kube-scheduler tries them."""
 
-    def __init__(self, node: NodeView, pools: Sequence[DevicePool], shapes: dict[object, Shape]) -> None:
+    def __init__(self, node: NodeView, pools: Sequence[DevicePool], shapes: dict[object, CounterShape]) -> None:
         self.node = node
         self.pools = pools
         self.devices: list[PoolDevice] = []
@@ -48,7 +48,7 @@ class NodeDevices:
             self.node, device.node_name, device.all_nodes, device.node_selector
         )
 
-    def _add(self, members: Sequence[int], shapes: dict[object, Shape]) -> None:
+    def _add(self, members: Sequence[int], shapes: dict[object, CounterShape]) -> None:
         pool = self.pool_of[members[0]]
         keys = sorted({key for number in members for key, _ in self.devices[number].counters})
         numbers = {key: at for at, key in enumerate(keys)}
@@ -59,7 +59,7 @@ class NodeDevices:
         known = (totals, needs)
         shape = shapes.get(known)
         if shape is None:
-            shape = shapes[known] = Shape(totals, needs)
+            shape = shapes[known] = CounterShape(totals, needs)
         for place, number in enumerate(members):
             self.component_of[number] = len(self.components)
             self.place_in[number] = place

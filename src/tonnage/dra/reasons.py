@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from tonnage.dra.selecting import ABSENT, MATCHES, NoValue
-from tonnage.dra.ways import HINDRANCES, ClaimWays, Reader, Way, title
+from tonnage.dra.ways import HINDRANCES, ClaimWays, Reader, RequestOption, title
 
 _EXAMPLES = 3
 
@@ -51,7 +51,7 @@ class RequestRefusal(Struct, frozen=True):
         """In one line."""
         wanted = "all devices" if self.all_devices else f"{self.needs} of {self.devices} devices"
         parts = "; ".join(str(one) for one in self.thrown_out)
-        text = f"claim {self.claim}, request {self.request}: needs {wanted}, {self.available} can be had"
+        text = f"claim {self.claim}, request {self.request}: needs {wanted}, {self.available} can be allocated"
         return f"{text}: {parts}" if parts else text
 
 
@@ -63,7 +63,7 @@ def refusals(reader: Reader, claims: Sequence[ClaimWays]) -> Iterator[RequestRef
                 yield _of(reader, of, way)
 
 
-def _of(reader: Reader, of: ClaimWays, way: Way) -> RequestRefusal:
+def _of(reader: Reader, of: ClaimWays, way: RequestOption) -> RequestRefusal:
     counts: Counter[tuple[str, int]] = Counter()
     examples: dict[tuple[str, int], list[str]] = {}
     matches = reader.on.matches(way.expressions, reader.selectors, binding=reader.features.device_binding_conditions)

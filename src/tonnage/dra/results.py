@@ -14,7 +14,7 @@ from tonnage.dra.features import Features
 from tonnage.dra.node_devices import NodeDevices
 from tonnage.dra.pools import PoolDevice
 from tonnage.dra.search import Chosen
-from tonnage.dra.ways import ClaimWays, Way
+from tonnage.dra.ways import ClaimWays, RequestOption
 from tonnage.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from tonnage.objects.dra import (
     NODE_NAME_FIELD,
@@ -76,7 +76,7 @@ def _result(
     )
 
 
-def _configs(claim: ResourceClaim, ways: dict[str, Way]) -> Iterable[DeviceAllocationConfiguration]:
+def _configs(claim: ResourceClaim, ways: dict[str, RequestOption]) -> Iterable[DeviceAllocationConfiguration]:
     """The class's configuration of each class once, with the requests that it goes with; then the claim's own."""
     by_class: dict[str, list[str]] = {}
     classes = {}

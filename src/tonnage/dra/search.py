@@ -20,7 +20,7 @@ from tonnage.dra.components import WHOLE
 from tonnage.dra.constraints import Values
 from tonnage.dra.enough import too_few
 from tonnage.dra.node_devices import NodeDevices
-from tonnage.dra.ways import ClaimWays, Reader, Way, broken
+from tonnage.dra.ways import ClaimWays, Reader, RequestOption, broken
 from tonnage.objects.dra import MOST_RESULTS
 
 _LOOKS_PER_STEP = 16
@@ -41,7 +41,7 @@ class SelectorFailed(Exception):
 class Chosen(NamedTuple):
     """A device for a request. ``takes``: of its capacities, if it is shared, in 10⁻⁹."""
 
-    way: Way
+    way: RequestOption
     device: int
     takes: dict[str, int] | None
 
@@ -51,7 +51,7 @@ class _Position(NamedTuple):
     has: of a device that others share it gets one share."""
 
     at: int
-    way: Way | None
+    way: RequestOption | None
     number: int
     excluded: set[int]
     picked: set[int]
@@ -83,7 +83,7 @@ class DeviceSearch:
         self.count = [0] * len(claims)
         self._least_after = self._rest()
         self.at = 0
-        self._way: Way | None = None
+        self._way: RequestOption | None = None
         self._number = 0
         self._excluded: set[int] = set()
         self.picked: set[int] = set()
@@ -156,7 +156,7 @@ class DeviceSearch:
         if len(self._failed) < _MOST_FAILED:
             self._failed.add(self._here())
 
-    def _next(self, way: Way) -> _Position:
+    def _next(self, way: RequestOption) -> _Position:
         """Go on to the next device, or the next request; what to go back to."""
         before = _Position(self.at, self._way, self._number, self._excluded, self.picked)
         self._number += 1
@@ -169,7 +169,7 @@ class DeviceSearch:
 
     # ---- which device ----
 
-    def _one(self, way: Way) -> Iterator[bool]:
+    def _one(self, way: RequestOption) -> Iterator[bool]:
         excluded, added = self._excluded, []
         failed: set[object] = set()
         for number in self._ordered(way):
@@ -198,7 +198,7 @@ class DeviceSearch:
             failed.add(self._key(number))
         excluded.difference_update(added)
 
-    def _every(self, way: Way) -> Iterator[bool]:
+    def _every(self, way: RequestOption) -> Iterator[bool]:
         """All devices of the way, in one go: there is nothing to choose."""
         self._step(len(way.devices))
         done = []
@@ -215,7 +215,7 @@ class DeviceSearch:
         for number, undo in reversed(done):
             self._undo(way, number, undo)
 
-    def _ordered(self, way: Way) -> Sequence[int]:
+    def _ordered(self, way: RequestOption) -> Sequence[int]:
         if self.published:
             return sorted([*way.devices, *way.broken]) if way.broken else way.devices
         self._step(len(way.devices))
@@ -230,7 +230,7 @@ class DeviceSearch:
         keyed.sort()
         return [number for _, _, number in keyed]
 
-    def _loss(self, way: Way, number: int, losses: dict[int, tuple[int, ...]]) -> int:
+    def _loss(self, way: RequestOption, number: int, losses: dict[int, tuple[int, ...]]) -> int:
         """What is lost with a device for others, in millionths of a whole device; -1 where it cannot be had."""
         one = self.on.devices[number]
         share = 0
@@ -257,12 +257,12 @@ class DeviceSearch:
         """Whether a share of the device is in use."""
         return self.opened[number] > 0 or self.on.devices[number].id in self._consumed
 
-    def _in_use(self, way: Way, number: int) -> bool:
+    def _in_use(self, way: RequestOption, number: int) -> bool:
         if way.admin:
             return bool(self.used[number] & (1 << way.claim))
         return self.held[number] or bool(self.used[number])
 
-    def _take(self, way: Way, number: int) -> tuple[bool, list[Values | None]] | None:
+    def _take(self, way: RequestOption, number: int) -> tuple[bool, list[Values | None]] | None:
         """Take the device if the claims at hand leave it; what is needed to undo that, None where they do not."""
         if self._in_use(way, number):
             return None
@@ -298,7 +298,7 @@ class DeviceSearch:
         self.chosen.append(Chosen(way, number, (takes or {}) if one.shared else None))
         return counted, before
 
-    def _undo(self, way: Way, number: int, done: tuple[bool, list[Values | None]]) -> None:
+    def _undo(self, way: RequestOption, number: int, done: tuple[bool, list[Values | None]]) -> None:
         counted, constraints = done
         self.chosen.pop()
         self.count[way.claim] -= 1
@@ -323,7 +323,7 @@ class DeviceSearch:
             for name, amount in takes.items()
         )
 
-    def _constrained(self, way: Way, number: int, states: list[Values | None]) -> list[Values | None] | None:
+    def _constrained(self, way: RequestOption, number: int, states: list[Values | None]) -> list[Values | None] | None:
         after = list(states)
         for at, constraint in enumerate(self.claims[way.claim].constraints):
             if constraint.concerns(way.request, way.subrequest):

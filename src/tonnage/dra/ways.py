@@ -40,12 +40,12 @@ class NotAllocatable(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Way:
+class RequestOption:
     """One way to serve a request. ``subrequest``: its name, empty of `exactly`. ``count``: devices that it takes.
 
     ``devices``: numbers of those that could be taken, with everything but the claims at hand counted. ``takes``: of
     those whose capacity matters, what is taken, by name in 10⁻⁹. ``broken``: devices for which a selector has no
-    value. ``blocked``: of all devices, why one of them is not to be had, a word of :data:`HINDRANCES`."""
+    value. ``blocked``: of all devices, why one of them cannot be allocated, a word of :data:`HINDRANCES`."""
 
     claim: int
     request: str
@@ -76,7 +76,7 @@ class ClaimWays(Struct, frozen=True):
     """A claim's requests, each with its ways, and its constraints."""
 
     claim: ResourceClaim
-    requests: tuple[tuple[Way, ...], ...]
+    requests: tuple[tuple[RequestOption, ...], ...]
     constraints: tuple[Constraint, ...]
 
 
@@ -134,7 +134,7 @@ class Reader:
             constraints.append(Constraint(one, lists=self.features.list_type_attributes))
         return ClaimWays(claim, requests, tuple(constraints))
 
-    def _request(self, at: int, claim: ResourceClaim, request: DeviceRequest) -> tuple[Way, ...]:
+    def _request(self, at: int, claim: ResourceClaim, request: DeviceRequest) -> tuple[RequestOption, ...]:
         here = f"claim {title(claim)}, request {request.name}"
         several = request.first_available
         if several and not self.features.prioritized_list:
@@ -158,7 +158,7 @@ class Reader:
         asked: ExactDeviceRequest | DeviceSubRequest,
         *,
         admin: bool | None,
-    ) -> Way:
+    ) -> RequestOption:
         here = f"{here}/{subrequest}" if subrequest else here
         if admin is not None and not self.features.admin_access:
             raise NotAllocatable(f"{here}: asks for admin access, and the gate DRAAdminAccess is off")
@@ -172,7 +172,7 @@ class Reader:
         every = asked.allocation_mode == ALL
         if not every and asked.allocation_mode != EXACT_COUNT:
             raise NotAllocatable(f"{here}: {asked.allocation_mode}: expected {EXACT_COUNT} or {ALL}")
-        way = Way(at, request, subrequest, of_class, asked, expressions, every, bool(admin))
+        way = RequestOption(at, request, subrequest, of_class, asked, expressions, every, bool(admin))
         if every:
             self._every(way, here)
         else:
@@ -180,8 +180,8 @@ class Reader:
             self._candidates(way)
         return way
 
-    def _every(self, way: Way, here: str) -> None:
-        """The devices of allocationMode All: all that match, whether they can be had or not."""
+    def _every(self, way: RequestOption, here: str) -> None:
+        """The devices of allocationMode All: all that match, whether they can be allocated or not."""
         for pool in self.on.pools:
             if pool.unusable:
                 raise NotAllocatable(f"{here}: asks for all devices, and the pool {pool.name} {pool.unusable}")
@@ -193,10 +193,10 @@ class Reader:
                 way.blocked = way.blocked or self.hindrance(way, number)
         way.count = len(way.devices)
 
-    def _matches(self, way: Way) -> Sequence[int | NoValue]:
+    def _matches(self, way: RequestOption) -> Sequence[int | NoValue]:
         return self.on.matches(way.expressions, self.selectors, binding=self.features.device_binding_conditions)
 
-    def _candidates(self, way: Way) -> None:
+    def _candidates(self, way: RequestOption) -> None:
         for number, match in enumerate(self._matches(way)):
             if isinstance(match, NoValue):
                 if way.admin or self.on.devices[number].id not in self.state.devices:
@@ -204,7 +204,7 @@ class Reader:
             elif match == MATCHES and not self.hindrance(way, number):
                 way.devices.append(number)
 
-    def hindrance(self, way: Way, number: int) -> str:
+    def hindrance(self, way: RequestOption, number: int) -> str:
         """Why a device that matches cannot be had, whatever the claims at hand take: a word of :data:`HINDRANCES`;
         empty where it can."""
         one = self.on.devices[number]
@@ -231,7 +231,7 @@ class Reader:
         left = self.left[pool]
         return not self.overdrawn[pool] and all(left[key] >= amount for key, amount in one.counters)
 
-    def _has_capacity(self, way: Way, number: int) -> bool:
+    def _has_capacity(self, way: RequestOption, number: int) -> bool:
         if not self.features.consumable_capacity:
             return True
         one = self.on.devices[number]
@@ -255,13 +255,13 @@ HINDRANCES = {
     "node": "cannot be reached from the node",
     "held": "are allocated",
     "taint": "have a taint that the request does not tolerate",
-    "capacity": "have not the capacity",
-    "counters": "share counters of which too little is left",
+    "capacity": "have insufficient capacity",
+    "counters": "have insufficient shared counters",
 }
-"""Why a device that matches is not to be had, in words."""
+"""Why a device that matches cannot be allocated, in words."""
 
 
-def broken(way: Way, found: NoValue, device: PoolDevice) -> str:
+def broken(way: RequestOption, found: NoValue, device: PoolDevice) -> str:
     """What to say of a selector that has no value for a device."""
     if found.selector < way.from_class:
         where = f"DeviceClass {way.device_class.name}, selector {found.selector}"

@@ -14,7 +14,7 @@ from tonnage.facts import names, tables
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
-class Metric(Struct, frozen=True):
+class ExportedMetric(Struct, frozen=True):
     """One metric. ``minimum`` and ``maximum`` bound its values, None where unbounded or not known.
 
     ``exporter``: "dcgm-exporter" or "vllm". ``type``: gauge, counter, histogram, or label (DCGM: published as
@@ -35,7 +35,7 @@ class Metric(Struct, frozen=True):
     source: str
 
 
-def get(name: str) -> Metric:
+def get(name: str) -> ExportedMetric:
     """The metric that a series called ``name`` belongs to.
 
     A histogram's ``_bucket``, ``_sum`` and ``_count`` belong to it. Raises
@@ -47,7 +47,7 @@ def get(name: str) -> Metric:
     return found
 
 
-def find(name: str) -> Metric | None:
+def find(name: str) -> ExportedMetric | None:
     """As :func:`get`, but None for a metric that is not in the table, as most of a cluster are not."""
     table = _by_name()
     if name in table:
@@ -64,18 +64,18 @@ def near(name: str) -> tuple[str, ...]:
     return names.near(name, _by_name())
 
 
-def all() -> tuple[Metric, ...]:
+def all() -> tuple[ExportedMetric, ...]:
     """Every known metric, sorted by name."""
     return tuple(sorted(_by_name().values(), key=lambda metric: metric.name))
 
 
 @lru_cache(maxsize=1)
-def _by_name() -> dict[str, Metric]:
+def _by_name() -> dict[str, ExportedMetric]:
     return {row["name"]: _metric(row) for row in tables.rows("metric_names.csv")}
 
 
-def _metric(row: dict[str, str]) -> Metric:
-    return Metric(
+def _metric(row: dict[str, str]) -> ExportedMetric:
+    return ExportedMetric(
         name=row["name"],
         exporter=row["exporter"],
         type=row["type"],

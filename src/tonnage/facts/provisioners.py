@@ -9,7 +9,7 @@ from msgspec import Struct
 from tonnage.facts import tables
 
 
-class Provisioner(Struct, frozen=True):
+class VolumeProvisioner(Struct, frozen=True):
     """``modes``: access modes of volumes with a filesystem. ``reach``: the node label whose value a volume shares with
     the nodes that reach it; empty: all do. ``storage``: the row of ``storage.csv`` with its throughput, where known;
     ``classes``: StorageClasses that managed clusters have from the start."""
@@ -23,10 +23,10 @@ class Provisioner(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def all() -> dict[str, Provisioner]:
+def all() -> dict[str, VolumeProvisioner]:
     """By name."""
     return {
-        row["provisioner"]: Provisioner(
+        row["provisioner"]: VolumeProvisioner(
             row["provisioner"],
             tuple(row["modes"].split()),
             row["reach"],
@@ -39,6 +39,6 @@ def all() -> dict[str, Provisioner]:
 
 
 @lru_cache(maxsize=1)
-def of_class() -> dict[str, Provisioner]:
+def of_class() -> dict[str, VolumeProvisioner]:
     """The provisioner of each StorageClass that managed clusters have from the start."""
     return {name: one for one in all().values() for name in one.classes}

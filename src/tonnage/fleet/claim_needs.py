@@ -12,7 +12,7 @@ ClaimKey: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ClaimNeed:
-    """What the claims of a pod ask. ``waits``: why no node takes the pod while they are as they are. ``keys``: its
+    """What the claims of a pod ask. ``waits``: why the pod is unschedulable while they are as they are. ``keys``: its
     claims. ``asks``: the same as placement tells them apart: a claim made for the pod by what it asks, any other by its
     name. ``known``: whether anybody looked at them."""
 

@@ -19,14 +19,14 @@ from tonnage.facts import gpus, instances
 from tonnage.facts.instances import InstanceType
 from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE
 from tonnage.fleet.device_claims import DeviceClaims
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.volumes import folded
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.dra import V1, DeviceClass, ResourceClaim, ResourceSlice
 
 
-def as_planned(pod: PodSpec, claims: DeviceClaims) -> core.PodSpec | None:
+def as_planned(pod: FleetPod, claims: DeviceClaims) -> core.PodSpec | None:
     """The spec with what volumes and claims ask of a node to come; None where no node can be planned for the claims:
     they are not there, have devices already, or ask for what is no whole GPU."""
     spec = folded(pod.spec, pod.volumes)

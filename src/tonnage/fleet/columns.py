@@ -63,7 +63,7 @@ class Latest(Generic[V]):
         return known
 
 
-class Journal:
+class BindingJournal:
     """Every change of a binding in order, so that tables derived elsewhere can follow without looking at all pods.
 
     Only the latest entries are kept: a reader that has fallen too far behind is told to start afresh.

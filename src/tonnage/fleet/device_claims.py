@@ -237,7 +237,7 @@ class DeviceClaims:
         namespace, _, name = ask[1:].partition("/")
         return self.claims.get((namespace, name))
 
-    # ---- where they can be had ----
+    # ---- where they can be allocated ----
 
     def allocation_of(self, key: ClaimKey) -> AllocationResult | None:
         """The devices of a claim, those counted that its status does not say yet."""
@@ -345,7 +345,8 @@ class DeviceClaims:
         return len(taken) // len(pending) if pending else most
 
     def changed_since(self, position: int) -> tuple[int, frozenset[str] | None]:
-        """(position now, names of the nodes on which other devices are held or can be had since then). None: all."""
+        """(position now, names of the nodes on which other devices are held or can be allocated since then). None:
+        all."""
         now = self._dropped + len(self._changes)
         if position < self._dropped:
             return now, None

@@ -35,8 +35,9 @@ FOREIGN_CUDA = "node(s) cannot run the image's CUDA"
 
 
 class Filters(Protocol):
-    """What the scheduler answers about one fleet (:class:`tonnage.scheduling.filters.Filters`), for rooms that may not
-    know it. By node row; nothing is changed, and what was changed in the fleet since the last answer counts."""
+    """What the scheduler answers about one fleet (:class:`tonnage.scheduling.filters.SchedulerFilters`), for rooms
+    that may not know it. By node row; nothing is changed, and what was changed in the fleet since the last
+    answer counts."""
 
     def admit(self, pod_class: PodClass) -> Mask:
         """The nodes that let the pods in whatever room there is."""

@@ -17,6 +17,7 @@ from tonnage.fleet.state import Fleet
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
+NO_MEMORY = "node(s) do not say how much memory their GPUs have"
 
 
 class DeviceFit(NamedTuple):
@@ -80,7 +81,7 @@ def lack(fleet: Fleet, rows: Rows, ask: Ask) -> tuple[Rows, dict[str, Rows]]:
     dumb = np.zeros(len(others), np.bool_)
     if ask.kind is Kind.MEMORY:
         dumb = (fleet.cards.memory[others] == 0) & (fleet.cards.unit[others] == fleet.resource(ask.resource))
-    texts = {"node(s) do not say how much memory their GPUs have": dumb, f"Insufficient {describe(ask)}": ~dumb}
+    texts = {NO_MEMORY: dumb, f"Insufficient {describe(ask)}": ~dumb}
     return rows[given], {text: others[mask] for text, mask in texts.items()}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tonnage.facts.labels import NAMESPACE_NAME
 
 
-class Namespaces:
+class NamespaceLabels:
     """Labels by namespace. One of which nothing is known is there too, without labels of its own. ``revision`` counts
     the changes."""
 

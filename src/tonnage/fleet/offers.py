@@ -12,7 +12,7 @@ from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Holding
 from tonnage.fleet.node_columns import Amounts, NodeColumns
 from tonnage.fleet.outfit import Outfit, offered, outfit
-from tonnage.fleet.rows import Conflict, NodeRow, NodeSpec
+from tonnage.fleet.rows import Conflict, FleetNode, NodeRow
 
 
 def put_allocatable(holding: Holding, row: int, given: Amounts, held: Mapping[int, Chosen] | None = None) -> None:
@@ -48,7 +48,7 @@ def too_small(cards: Cards, row: int, memory: int) -> bool:
 
 def recut(
     holding: Holding, row: int, new: tuple[Cut, ...], held: Mapping[int, Chosen]
-) -> tuple[NodeSpec, dict[str, int]]:
+) -> tuple[FleetNode, dict[str, int]]:
     """The spec of a node, and what it can hold by resource, when its devices are partitioned so. Raises Conflict when
     its pods hold (``held``) a device or an instance that would be gone, and ValueError when there is not one cut for
     each device."""

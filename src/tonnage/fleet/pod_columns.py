@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from tonnage.fleet.classes import ClassTable, PodClass
-from tonnage.fleet.columns import Journal
+from tonnage.fleet.columns import BindingJournal
 from tonnage.fleet.node_columns import Requests
-from tonnage.fleet.rows import Conflict, PodRow, PodSpec
+from tonnage.fleet.rows import Conflict, FleetPod, PodRow
 
 
 class PodColumns:
@@ -30,7 +30,7 @@ class PodColumns:
         self.leaving: dict[int, dict[int, int]] = {}
         self.gangs: dict[str, dict[int, None]] = {}
         self.priorities: Counter[int] = Counter()
-        self.journal = Journal()
+        self.journal = BindingJournal()
         self._requests: dict[int, Requests] = {}
         self._vacant: list[int] = []
 
@@ -48,7 +48,7 @@ class PodColumns:
         """The class of a pod."""
         return self.classes.rows[pod.class_id]
 
-    def class_id(self, spec: PodSpec) -> int:
+    def class_id(self, spec: FleetPod) -> int:
         """The id of the class of such a pod, made when it is first seen."""
         return self.classes.intern(spec.namespace, spec.labels, spec.spec, spec.annotations, spec.volumes, spec.claims)
 
@@ -110,7 +110,7 @@ class PodColumns:
 
     def forget_classes(self) -> None:
         """Drop the classes that no pod has any more; the others get new numbers, and the journal begins again."""
-        self.classes, self.journal = ClassTable(), Journal()
+        self.classes, self.journal = ClassTable(), BindingJournal()
         self._requests.clear()
         self.bound.clear()
         self.leaving.clear()

@@ -28,7 +28,7 @@ class Conflict(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSpec:
+class FleetNode:
     """A node as it joins. ``allocatable``: cpu in millicores, memory in bytes, everything else in units.
 
     ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is partitioned;
@@ -72,7 +72,7 @@ class NodeRow:
     none is.
     """
 
-    spec: NodeSpec
+    spec: FleetNode
     labels: dict[str, str]
     taints: tuple[core.Taint, ...]
     pods: set[int]
@@ -103,7 +103,7 @@ class NodeFacts(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class PodSpec:
+class FleetPod:
     """A pod as it is created. ``owner``: namespace/name of its workload. ``priority``: as admission resolved it.
 
     ``daemon``: it belongs to its node (a DaemonSet's, a static pod) and does not keep the node from being returned.
@@ -138,7 +138,7 @@ class PodRow(msgspec.Struct, gc=False):
 
     ``devices``: the devices that it is on; ``pieces``: what it holds of those that it does not hold whole."""
 
-    spec: PodSpec
+    spec: FleetPod
     class_id: int
     node: int = -1
     devices: tuple[int, ...] = ()

@@ -100,7 +100,7 @@ class Snapshot:
     last_claim: int = 0
     """The highest number in the name of a NodeClaim that there is or was, where the world knows."""
     gangs: Mapping[str, Gang] = field(default_factory=dict)
-    """By key; a pod names its gang (``PodSpec.gang`` of :mod:`tonnage.fleet.rows`)."""
+    """By key; a pod names its gang (``FleetPod.gang`` of :mod:`tonnage.fleet.rows`)."""
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topology objects by name: the label keys of their levels, outermost first."""
     disruption_budgets: tuple[PodDisruptionBudget, ...] = ()

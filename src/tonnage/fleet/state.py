@@ -26,21 +26,21 @@ from tonnage.fleet import offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
 from tonnage.fleet.classes import ClassTable, PodClass
-from tonnage.fleet.columns import Journal
+from tonnage.fleet.columns import BindingJournal
 from tonnage.fleet.device_claims import CannotAllocate, DeviceClaims, Released
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Holding, Place
-from tonnage.fleet.namespaces import Namespaces
+from tonnage.fleet.namespaces import NamespaceLabels
 from tonnage.fleet.node_columns import BASE_RESOURCES, CPU, MEMORY, PODS, Amounts, NodeColumns, Requests
 from tonnage.fleet.pod_columns import PodColumns
-from tonnage.fleet.rows import Conflict, NodeFacts, NodeRow, NodeSpec, PodRow, PodSpec
+from tonnage.fleet.rows import Conflict, FleetNode, FleetPod, NodeFacts, NodeRow, PodRow
 from tonnage.fleet.undo import UndoLog
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
 from tonnage.objects.dra import AllocationResult
 
 __all__ = ["BASE_RESOURCES", "CPU", "FREE_DEVICE", "HOSTNAME", "MEMORY", "NO_DEVICE", "PODS", "SHARED_DEVICE"]
-__all__ += ["Conflict", "Fleet", "NodeRow", "NodeSpec", "PodRow", "PodSpec"]
+__all__ += ["Conflict", "Fleet", "FleetNode", "FleetPod", "NodeRow", "PodRow"]
 
 
 class Fleet:
@@ -64,7 +64,7 @@ class Fleet:
         """Of the nodes, so far."""
         self.revision = 0
         self.topology_revision = 0
-        self.namespaces = Namespaces()
+        self.namespaces = NamespaceLabels()
         self.attach_limits: dict[str, dict[str, int]] = {}
         self.device_claims = DeviceClaims()
         self.nodes: Final = self._nodes.rows
@@ -144,7 +144,7 @@ class Fleet:
         return self._pods.classes
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> BindingJournal:
         """Every change of a binding; another object after :meth:`forget_classes`."""
         return self._pods.journal
 
@@ -190,7 +190,7 @@ class Fleet:
 
     # ---- nodes ----
 
-    def add_node(self, spec: NodeSpec, *, schedulable: bool = True) -> int:
+    def add_node(self, spec: FleetNode, *, schedulable: bool = True) -> int:
         """Add a node and return its row. Raises Conflict when a node of that name is there."""
         if spec.name in self.node_by_name:
             raise Conflict(f"node {spec.name} exists")
@@ -263,7 +263,7 @@ class Fleet:
         self._restore_outfit(row, self.node(row).labels, after, self._nodes.amounts(allocatable), held)
 
     def _restore_outfit(
-        self, row: int, labels: Mapping[str, str], spec: NodeSpec, amounts: Amounts, held: Mapping[int, Chosen]
+        self, row: int, labels: Mapping[str, str], spec: FleetNode, amounts: Amounts, held: Mapping[int, Chosen]
     ) -> None:
         self.node(row).spec = spec
         self._nodes.put_labels(row, labels)
@@ -304,12 +304,12 @@ class Fleet:
         self._undo.note("_described", row, node.spec)
         node.spec = replace(node.spec, **changes)  # type: ignore[arg-type]
 
-    def _described(self, row: int, spec: NodeSpec) -> None:
+    def _described(self, row: int, spec: FleetNode) -> None:
         self.node(row).spec = spec
 
     # ---- pods ----
 
-    def add_pod(self, spec: PodSpec) -> int:
+    def add_pod(self, spec: FleetPod) -> int:
         """Add a pending pod and return its row. Raises Conflict when a pod of that name is there."""
         key = (spec.namespace, spec.name)
         if key in self.pod_by_key:
@@ -488,3 +488,10 @@ class Fleet:
             raise RuntimeError("classes cannot be renumbered inside a what-if")
         self._pods.forget_classes()
         self._topology_changed()
+
+
+NodeSpec = FleetNode
+"""Its former name, for callers from outside."""
+
+PodSpec = FleetPod
+"""Its former name, for callers from outside."""

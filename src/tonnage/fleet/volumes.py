@@ -18,8 +18,8 @@ class Reach(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class VolumeNeed:
-    """``waits``: why no node takes the pod while its claims are as they are, in kube-scheduler's words; empty where one
-    may. ``reach``: all of these have to hold of its node. ``alone``: claims (namespace/name) that one pod uses at a
+    """``waits``: why the pod is unschedulable while its claims are as they are, in kube-scheduler's words; empty where
+    one may. ``reach``: all of these have to hold of its node. ``alone``: claims (namespace/name) that one pod uses at a
     time (ReadWriteOncePod). ``known``: whether anybody looked at them. ``attaches``: (driver, volume) of those that
     count against what a node can attach, where that is known of any node."""
 

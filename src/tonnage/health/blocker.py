@@ -12,7 +12,7 @@ from tonnage.errors import Where
 REFUSED = "refused"
 """The API server or an admission plugin refuses the pods: their controller makes none (event FailedCreate)."""
 UNSCHEDULABLE = "unschedulable"
-"""The pods are there and no node takes them (condition PodScheduled is False)."""
+"""The pods are there and unschedulable (condition PodScheduled is False)."""
 NO_NODE = "Unschedulable"
 """The reason of that condition."""
 CREATING = "creating"

@@ -44,12 +44,12 @@ def of_claim(about: str, claim: dra.ResourceClaim, objects: Sequence[KubeObject]
         line = f"is pending: not allocated on any of {len(found)} nodes, and not decided in time on some"
         return Told(about, WAITS, line, details, "ask with fewer requests, or with narrower selectors", place)
     nodes = f"it can be allocated on none of {len(found)} nodes" if found else "there are no nodes"
-    return Told(about, WAITS, f"is pending: {nodes}", details, "release devices, or ask for what there is", place)
+    return Told(about, WAITS, f"is pending: {nodes}", details, "release devices, or request devices that exist", place)
 
 
 def _allocated(about: str, claim: dra.ResourceClaim, allocation: dra.AllocationResult) -> Told:
     users = [one.name for one in claim.status.reserved_for]
-    used = f"reserved for {named(users)}" if users else "reserved for nobody"
+    used = f"reserved for {named(users)}" if users else "reserved for no pod"
     terms = allocation.node_selector.node_selector_terms if allocation.node_selector is not None else []
     names = [name for term in terms for field in term.match_fields for name in field.values]
     there = f" on {named(names)}" if names else ""

@@ -32,7 +32,7 @@ from tonnage.facts.labels import (
 from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal, shape_of
-from tonnage.fleet.rows import NodeRow, NodeSpec
+from tonnage.fleet.rows import FleetNode, NodeRow
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations, cut_node
 from tonnage.provisioning import labels as known_labels
@@ -128,7 +128,7 @@ class Landing:
         says so is a rule of its own. Nobody asks them of a pod that names its node."""
         shape = shape_of(spec, annotations)
         for machine in self.machines:
-            node = NodeSpec(machine.name, machine.allocatable, machine.labels, machine.taints)
+            node = FleetNode(machine.name, machine.allocatable, machine.labels, machine.taints)
             row = NodeRow(node, dict(machine.labels), machine.taints, set())
             named = spec.node_name == machine.name
             if named or (not spec.node_name and refusal(shape, row) in (OPEN, NO_CUDA)):

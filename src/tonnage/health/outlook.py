@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Alternative, Bind, Launch, Reason, Ref, Wait
 from tonnage.errors import Where
+from tonnage.fleet.fits import NO_MEMORY
 from tonnage.fleet.gangs import Gang
-from tonnage.fleet.rows import PodSpec, split_key
+from tonnage.fleet.rows import FleetPod, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
@@ -55,6 +56,9 @@ SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
 FULL = "Too many pods"
 """How it says that a node holds as many pods as its kubelet allows."""
+_SAY_MEMORY = (
+    "label the nodes with nvidia.com/gpu.memory, as GPU feature discovery does, or ask for whole GPUs and no memory"
+)
 _HOLD_MORE = (
     "let the nodes hold more pods (maxPods of the kubelet): those of DaemonSets alone are as many as they may hold"
 )
@@ -65,7 +69,7 @@ class WorkloadPods:
     """The pods of one workload. ``templates``: what they are made from, one for each role."""
 
     templates: tuple[Pods, ...]
-    pods: tuple[PodSpec, ...]
+    pods: tuple[FleetPod, ...]
     gangs: dict[str, Gang]
 
 
@@ -88,7 +92,7 @@ class Outlook:
         self.nodes = len(snapshot.fleet.node_by_name)
 
     def never(self, workload: WorkloadPods) -> Iterator[Blocker]:
-        """One blocker where pods of the workload have no place and will get none."""
+        """One blocker where pods of the workload are unschedulable and will stay so."""
         fleet = self.snapshot.fleet
         with fleet.what_if():
             specs = [spec for spec in workload.pods[:MOST] if not beyond(spec, self.nodes, strict=False)]
@@ -111,8 +115,8 @@ class Outlook:
                     edits = self._edits(snapshot, rows[first.name], first)
                 yield self._blocker(workload, first, reason, left[first.name], edits, some=some)
 
-    def _alone(self, snapshot: Snapshot, rows: Sequence[int], spec: PodSpec) -> tuple[Reason, Edits]:
-        """Why no node takes this pod of a gang, whatever becomes of the others, and the smallest change."""
+    def _alone(self, snapshot: Snapshot, rows: Sequence[int], spec: FleetPod) -> tuple[Reason, Edits]:
+        """Why no node is feasible for this pod of a gang, whatever becomes of the others, and the smallest change."""
         fleet = snapshot.fleet
         with fleet.what_if():
             for row in rows:
@@ -122,13 +126,13 @@ class Outlook:
             reason = next(one.reason for one in place.decide(snapshot, self.settings) if isinstance(one, Wait))
             return reason, self._edits(snapshot, row, single)
 
-    def launch_for(self, spec: PodSpec) -> Launch | None:
+    def launch_for(self, spec: FleetPod) -> Launch | None:
         """The node that would be launched for the pod; None where no NodePool can launch one."""
         if self.pools is None or not self.pools.node_pools:
             return None
         return next(iter(self._plan([spec]).launches), None)
 
-    def _unbought(self, waiting: Sequence[PodSpec]) -> dict[str, Reason | None]:
+    def _unbought(self, waiting: Sequence[FleetPod]) -> dict[str, Reason | None]:
         """Those for which no NodePool can launch a node, by name, each with the planner's reason if there are
         NodePools."""
         if not waiting or self.pools is None or not self.pools.node_pools:
@@ -138,7 +142,7 @@ class Outlook:
         ).waits  # of devices to come nothing is known
         return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
-    def _plan(self, waiting: Sequence[PodSpec]) -> Plan:
+    def _plan(self, waiting: Sequence[FleetPod]) -> Plan:
         """The nodes that the provisioner would launch, with no room on those that are there."""
         assert self.pools is not None
         shapes: dict[int, pods.PodShape] = {}
@@ -165,11 +169,11 @@ class Outlook:
                     capacity=capacity,
                 )
 
-    def _edits(self, snapshot: Snapshot, row: int, spec: PodSpec) -> Edits:
-        """The smallest change after which a node takes the pod; of a gang, its minimum."""
+    def _edits(self, snapshot: Snapshot, row: int, spec: FleetPod) -> Edits:
+        """The smallest change after which the pod fits on a node; of a gang, its minimum."""
         if not self.nodes:
             return ()
-        from tonnage.scheduling.why import gang as why_gang  # for pods that wait alone
+        from tonnage.scheduling.why import gang as why_gang  # for pending pods alone
         from tonnage.scheduling.why import search
 
         cache = Cache(snapshot.fleet)
@@ -185,7 +189,7 @@ class Outlook:
     def _blocker(
         self,
         workload: WorkloadPods,
-        spec: PodSpec,
+        spec: FleetPod,
         waits: Reason,
         unbought: Reason | None,
         edits: Edits,
@@ -202,7 +206,7 @@ class Outlook:
         pools = f"; no NodePool can launch one: {_text(unbought)}" if unbought is not None else ""
         if self.nodes:
             said = waits.verdict
-            cause = f"no node takes {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
+            cause = f"no feasible node for {'one of ' if some else ''}these pods: {said.removesuffix('.')}{pools}"
         else:
             said = f"no nodes available to schedule pods{pools}"
             cause = pools.removeprefix("; ").replace("can launch one", "can launch a node for these pods") or (
@@ -210,7 +214,9 @@ class Outlook:
             )
         rule = "pods-fit-no-nodepool" if unbought is not None and not self.nodes else "pods-fit-no-node"
         full = waits.evidence and all(text == FULL for text, _ in waits.evidence)
-        help_ = help_ or (_HOLD_MORE if full else "ask for less, or add nodes that have it")
+        dumb = any(text == NO_MEMORY for text, _ in waits.evidence)
+        otherwise = _SAY_MEMORY if dumb else "ask for less, or add nodes that have it"
+        help_ = help_ or (_HOLD_MORE if full else otherwise)
         return Blocker(rule, UNSCHEDULABLE, template.ref, place_, cause, help_, NO_NODE, said, some)
 
     def _at_fault(self, template: Pods, reason: Reason) -> tuple[Where | None, str]:
@@ -354,7 +360,7 @@ def requested(spec: core.PodSpec, resource: str) -> str:
     return field
 
 
-def _template_of(workload: WorkloadPods, spec: PodSpec) -> Pods:
+def _template_of(workload: WorkloadPods, spec: FleetPod) -> Pods:
     """What the pod was made from."""
     containers = [(one.name, one.image, one.resources) for one in spec.spec.containers]
     for template in workload.templates:

@@ -21,8 +21,8 @@ NEVER, PART, WAITS, COMES, STARTS, FAILS, SERVES, RUNS, ENDED = (
     "runs",
     "ended",
 )
-"""It never runs as it is; some of its pods do, others never; no node takes it now; a node is on its way to it; it is on
-its node and will run; its containers fail; it is Ready; it runs; it is gone, or has succeeded."""
+"""It never runs as it is; some of its pods do, others never; it is unschedulable now; a node is on its way to it; it is
+on its node and will run; its containers fail; it is Ready; it runs; it is gone, or has succeeded."""
 WELL = (PART, COMES, STARTS, SERVES, RUNS, ENDED)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 from tonnage.facts.labels import MIG_PREFIX
 from tonnage.fleet.asks import is_device
 from tonnage.live.places import places_of
-from tonnage.machines.objects import Pod, SimulatedNode
+from tonnage.machines.objects import SimulatedNode, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.node.health_effects import allocated_resources_status
 from tonnage.objects import core
 from tonnage.objects.quantity import amount
 
 
-def allocated(cluster: Site, pod: Pod) -> dict[str, list[dict[str, Any]]]:
+def allocated(cluster: Site, pod: SimulatedPod) -> dict[str, list[dict[str, Any]]]:
     """``allocatedResourcesStatus`` by container, of those that were given devices. Ids are those of a device plugin:
     GPU-…, MIG-…, and ``::n`` of replicas."""
     row = cluster.fleet.pod(pod.row)

@@ -32,7 +32,7 @@ from tonnage.live.watching import watch, watch_world
 from tonnage.live.world import ClusterWorld
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import apps, core, karpenter
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.run import EPOCH_NS, SetUp
 
 _PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/namespaces/(?P<ns>[^/]+))?/(?P<rest>.+)")
@@ -248,10 +248,10 @@ def loops_of(made: SetUp, world: ClusterWorld) -> list[Loop]:
     return made.loops(world.pools)
 
 
-def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tuple[Driver, Lockstep]:
+def play(made: SetUp, transport: Transport, until_ns: int | None = None) -> tuple[LoopDriver, Lockstep]:
     """Run a scenario on an API, to its end or to ``until_ns``. Close what is returned."""
     steps = Lockstep(made, transport)
-    machine = Driver(made.cluster, made.recorder(), made.options.check, world=steps.world, settle=steps.settle)
+    machine = LoopDriver(made.cluster, made.recorder(), made.options.check, world=steps.world, settle=steps.settle)
     made.start_training()
     machine.start(loops_of(made, steps.world), made.scraper())
     made.break_things()

@@ -21,9 +21,9 @@ import msgspec
 from tonnage.decisions import Ref, Refused
 from tonnage.facts import instances
 from tonnage.fleet.claim_needs import ClaimKey
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Conflict
-from tonnage.hollow.mig_manager import MigManager
+from tonnage.hollow.mig_manager import MigManagers
 from tonnage.hollow.node_writer import NodeWriter
 from tonnage.hollow.pod_writer import REJECTED, Key, NotAdmitted, PodWriter
 from tonnage.hollow.refused_pods import RefusedPods
@@ -37,7 +37,7 @@ from tonnage.live.views import launch_of
 from tonnage.machines import nodes, pods
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.life import Terminating
-from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim, WorkloadController
+from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim, SimulatedPod, WorkloadController
 from tonnage.objects import apps, core, karpenter
 from tonnage.objects.dra import AllocationResult, ResourceClaim
 from tonnage.workloads.failures import Cause
@@ -70,7 +70,7 @@ class Machines:
         """What could not be written at the last attempt, by object."""
         self._client = client
         self._pool = ThreadPoolExecutor(self.options.parallel, "kubelet") if self.options.parallel > 1 else None
-        self.mig = MigManager(cluster, client, self._mark_node, self.event)
+        self.mig = MigManagers(cluster, client, self._mark_node, self.event)
         self._nodes = NodeWriter(cluster, client, self._stamp, self.mig)
         self.workloads = WorkloadWriter(cluster, client, self._stamp)
         self.pods = PodWriter(cluster, client, self.workloads, self._stamp)
@@ -89,27 +89,27 @@ class Machines:
 
     # ---- what happens to the machines ----
 
-    def pod_created(self, pod: Pod) -> None:
+    def pod_created(self, pod: SimulatedPod) -> None:
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def daemon_created(self, spec: PodSpec, node: SimulatedNode) -> None:
+    def daemon_created(self, spec: FleetPod, node: SimulatedNode) -> None:
         key = (spec.namespace, spec.name)
         self.pods.daemons[key] = (spec, node.name)
         self._dirty_pods[key] = None
 
-    def pod_changed(self, pod: Pod) -> None:
+    def pod_changed(self, pod: SimulatedPod) -> None:
         if pod.started_ns is not None:
             self.pods.failing.pop((pod.namespace, pod.name), None)  # its container runs again
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def pod_failing(self, pod: Pod, reason: str, message: str) -> None:
+    def pod_failing(self, pod: SimulatedPod, reason: str, message: str) -> None:
         self.pods.failing[pod.namespace, pod.name] = (reason, message)
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def pod_deleted(self, pod: Pod) -> None:
+    def pod_deleted(self, pod: SimulatedPod) -> None:
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def pod_gone(self, pod: Pod) -> None:
+    def pod_gone(self, pod: SimulatedPod) -> None:
         self.pods.ended(pod)
         self._dirty_pods[pod.namespace, pod.name] = None
 
@@ -206,7 +206,7 @@ class Machines:
             pods.stop_pod(cluster, pod)
             pods.replace(cluster, pod, Cause.EVICTION)
 
-    def _lose(self, pod: Pod) -> None:
+    def _lose(self, pod: SimulatedPod) -> None:
         """The pod is gone, and nobody here has ended it."""
         if pod.workload.controller is not None:
             pods.lose(self.cluster, pod, Cause.EVICTION)
@@ -214,7 +214,7 @@ class Machines:
         pod.terminating = True
         pods.end_pod(self.cluster, pod)
 
-    def _bound(self, pod: Pod, node: SimulatedNode) -> None:
+    def _bound(self, pod: SimulatedPod, node: SimulatedNode) -> None:
         try:
             self.cluster.assign(pod, node, None, self._allocations(pod))
         except Conflict as conflict:
@@ -226,7 +226,7 @@ class Machines:
                 self.pods.failing[pod.namespace, pod.name] = (REJECTED, str(conflict))
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def _allocations(self, pod: Pod) -> dict[ClaimKey, AllocationResult] | None:
+    def _allocations(self, pod: SimulatedPod) -> dict[ClaimKey, AllocationResult] | None:
         """What the API says that the pod's ResourceClaims have; None where it does not answer, or they have nothing."""
         found: dict[ClaimKey, AllocationResult] = {}
         for namespace, name in self.cluster.fleet.pod(pod.row).spec.claims.keys:

@@ -41,7 +41,7 @@ class _Work:
     begun: set[int] = field(default_factory=set)
 
 
-class MigManager:
+class MigManagers:
     """That of all simulated nodes. ``changed`` is told of nodes whose state is another than before; ``event`` of what
     people should know."""
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from tonnage.facts.labels import INITIALIZED, MIG_PREFIX, NVIDIA
 from tonnage.hollow import slice_writer, statuses
-from tonnage.hollow.mig_manager import MigManager
+from tonnage.hollow.mig_manager import MigManagers
 from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.transport import STRATEGIC_PATCH, ApiError
 from tonnage.kube.verbs import Client, JsonObject
@@ -32,7 +32,7 @@ class NodeWriter:
         cluster: SimulatedCluster,
         client: Client,
         stamp: Callable[[int], str],
-        mig: MigManager,
+        mig: MigManagers,
     ) -> None:
         self._mig = mig
         self._offered: dict[str, set[str]] = {}  # by node: extended resources that it has had

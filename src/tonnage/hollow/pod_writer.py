@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.hollow import device_statuses, statuses
 from tonnage.hollow.pod_bodies import job_labels, owner_reference, written_spec
 from tonnage.hollow.workload_writer import WorkloadWriter
@@ -17,7 +17,7 @@ from tonnage.live.annotations import GPUS, SAVED_AT
 from tonnage.live.places import places_of, written
 from tonnage.machines.blocked import held_back
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, Workload, WorkloadController
+from tonnage.machines.objects import SimulatedPod, Workload, WorkloadController
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.scheduling.place import DEFAULT_SCHEDULER
@@ -30,7 +30,7 @@ REJECTED = "OutOfResources"
 class NotAdmitted(ClientError):
     """The API server refuses to make the pod."""
 
-    def __init__(self, pod: Pod, said: str) -> None:
+    def __init__(self, pod: SimulatedPod, said: str) -> None:
         super().__init__(said)
         self.pod = pod
 
@@ -53,11 +53,11 @@ class PodWriter:
         self._owners: dict[str, JsonObject] = {}  # Deployment, DaemonSet, … → its object, for the pods made here
         self._bare: dict[Key, JsonObject] = {}  # pods that nobody owns, as they are written
         self._uids: dict[Key, str] = {}  # pods that are in the API
-        self._stands: dict[Key, Pod] = {}  # for which pod the one in the API stands
+        self._stands: dict[Key, SimulatedPod] = {}  # for which pod the one in the API stands
         self._saved: dict[str, int] = {}  # uid → the checkpoint that was last written on the pod
         self._over: set[str] = set()  # uids of pods whose names others have now
         self._done: dict[Key, JsonObject] = {}  # status of those that have succeeded
-        self.daemons: dict[Key, tuple[PodSpec, str]] = {}
+        self.daemons: dict[Key, tuple[FleetPod, str]] = {}
         """DaemonSets' pods made here, with their node."""
         self.deleting: set[Key] = set()
         """Pods whose deletion the API knows."""
@@ -89,14 +89,14 @@ class PodWriter:
         before, self._uids[key] = self._uids.get(key, ""), uid
         return before
 
-    def opens(self, pod: Pod, seen: core.Pod) -> bool:
+    def opens(self, pod: SimulatedPod, seen: core.Pod) -> bool:
         """Whether its scheduling gates are to be removed, as somebody would; then :meth:`job` does."""
         opened = bool(seen.spec.scheduling_gates) and not held_back(self.cluster, pod.workload, pod.name)
         if opened:
             self._gated.add((pod.namespace, pod.name))
         return opened
 
-    def stands_for(self, key: Key, pod: Pod) -> None:
+    def stands_for(self, key: Key, pod: SimulatedPod) -> None:
         """The pod in the API is this one."""
         self._stands.setdefault(key, pod)
 
@@ -104,7 +104,7 @@ class PodWriter:
         """The pod in the API is another one than that which stood for a pod of this name."""
         self._stands.pop(key, None)
 
-    def standing(self, key: Key) -> Pod | None:
+    def standing(self, key: Key) -> SimulatedPod | None:
         """The pod for which the one in the API stands, also after that has ended here."""
         return self._stands.get(key)
 
@@ -122,7 +122,7 @@ class PodWriter:
         self.failing.pop(key, None)
         return True
 
-    def ended(self, pod: Pod) -> None:
+    def ended(self, pod: SimulatedPod) -> None:
         """It is gone here. Where its containers have ended by themselves it stays in the API, as what it has become."""
         controller = pod.workload.controller
         if self._has_failed(pod):
@@ -175,7 +175,7 @@ class PodWriter:
 
         return _both(saved, write)
 
-    def _places(self, pod: Pod) -> str:
+    def _places(self, pod: SimulatedPod) -> str:
         """The GPUs that the pod was given, where it matters to whoever repartitions them; empty: it does not."""
         fleet = self.cluster.fleet
         node = fleet.pod(pod.row).node
@@ -183,7 +183,7 @@ class PodWriter:
             return ""
         return written(places_of(fleet, pod.row))
 
-    def _made_here(self, pod: Pod) -> bool:
+    def _made_here(self, pod: SimulatedPod) -> bool:
         return self.cluster.runs_workloads or pod.workload.controller is not None
 
     def _end_job(self, key: Key, uid: str) -> Callable[[], None]:
@@ -209,7 +209,7 @@ class PodWriter:
         patch = {"metadata": {"uid": self.uid(key)}, "spec": {"schedulingGates": None}}
         return lambda: _ignore(self._client.patch(PODS, key[1], patch, key[0]))
 
-    def _saved_job(self, key: Key, uid: str, pod: Pod) -> Callable[[], None]:
+    def _saved_job(self, key: Key, uid: str, pod: SimulatedPod) -> Callable[[], None]:
         """Write on the pod when the last checkpoint of its work was written, as a launcher does."""
         controller = pod.workload.controller
         at_ns = controller.saved_ns(pod) if controller is not None else 0
@@ -224,7 +224,7 @@ class PodWriter:
 
         return save
 
-    def _status(self, pod: Pod) -> JsonObject:
+    def _status(self, pod: SimulatedPod) -> JsonObject:
         failing = self.failing.get((pod.namespace, pod.name))
         if failing is not None and failing[0] == REJECTED:
             return {"phase": "Failed", "reason": failing[0], "message": failing[1]}
@@ -240,20 +240,20 @@ class PodWriter:
                 container["allocatedResourcesStatus"] = devices[container["name"]]
         return status
 
-    def _has_failed(self, pod: Pod) -> bool:
+    def _has_failed(self, pod: SimulatedPod) -> bool:
         """Whether its container has ended and is not started again: pods of Jobs stay then, for their logs."""
         kind = getattr(pod.workload.controller, "kind", "")
         return kind == "Job" and pod.last_end is not None and pod.template.spec.restart_policy == "Never"
 
     # ---- making pods ----
 
-    def _create_job(self, pod: Pod) -> Callable[[], None]:
+    def _create_job(self, pod: SimulatedPod) -> Callable[[], None]:
         body = self._body(pod)
         if body is None:
             return _waits_for_its_owner
         return lambda: self._create(pod, body)
 
-    def _create(self, pod: Pod, body: JsonObject) -> None:
+    def _create(self, pod: SimulatedPod, body: JsonObject) -> None:
         try:
             made = self._client.create(PODS, body, pod.namespace)
         except ApiError as error:
@@ -263,7 +263,7 @@ class PodWriter:
         key = (pod.namespace, pod.name)
         self._uids[key], self._stands[key] = made["metadata"]["uid"], pod
 
-    def _replace_job(self, pod: Pod, uid: str) -> Callable[[], None]:
+    def _replace_job(self, pod: SimulatedPod, uid: str) -> Callable[[], None]:
         """The pod in the API is an earlier one of this name: it goes at once, and this one comes."""
         key, body = (pod.namespace, pod.name), self._body(pod)
         self._over.add(uid)
@@ -289,7 +289,7 @@ class PodWriter:
 
         return replace
 
-    def _body(self, pod: Pod) -> JsonObject | None:
+    def _body(self, pod: SimulatedPod) -> JsonObject | None:
         """The pod as it is created; None while its owner is not there. One that stood on its node before stands there
         at once."""
         body = self._unbound(pod)
@@ -297,7 +297,7 @@ class PodWriter:
             body["spec"]["nodeName"] = pod.node
         return body
 
-    def _unbound(self, pod: Pod) -> JsonObject | None:
+    def _unbound(self, pod: SimulatedPod) -> JsonObject | None:
         controller = pod.workload.controller
         if controller is not None:
             return self._controlled(pod, controller)
@@ -317,7 +317,7 @@ class PodWriter:
         meta |= {"name": name, "namespace": namespace, "ownerReferences": [owner_reference(owner)]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
 
-    def _controlled(self, pod: Pod, controller: WorkloadController[Any]) -> JsonObject | None:
+    def _controlled(self, pod: SimulatedPod, controller: WorkloadController[Any]) -> JsonObject | None:
         """A pod as its framework's controller makes it."""
         bare = self._bare.get((pod.namespace, pod.name))
         if bare is not None:
@@ -350,7 +350,7 @@ class PodWriter:
             if not uid:
                 made = self._client.create(PODS, body, spec.namespace)
                 self._uids[key] = made["metadata"]["uid"]
-            stand_in = Pod(Workload("", "", core.PodTemplateSpec(spec=spec.spec), 0), spec.name, uid, -1, 0)
+            stand_in = SimulatedPod(Workload("", "", core.PodTemplateSpec(spec=spec.spec), 0), spec.name, uid, -1, 0)
             status = statuses.pod_status(stand_in, spec.spec, {"bound": at, "started": at, "ready": at}, None)
             self._client.patch(
                 PODS, spec.name, {"status": status}, spec.namespace, subresource="status", content_type=STRATEGIC_PATCH

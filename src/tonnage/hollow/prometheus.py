@@ -28,7 +28,7 @@ import tonnage
 from tonnage.errors import InputError
 from tonnage.metrics import promql
 from tonnage.metrics.exposition import CONTENT_TYPE, current, number, render
-from tonnage.metrics.promql import LABEL_NAME, EvaluationError, Query, Result, Scalar
+from tonnage.metrics.promql import LABEL_NAME, Query, QueryError, Result, Scalar
 from tonnage.metrics.store import Matcher, Series, SeriesStore
 from tonnage.metrics.syntax import Selector
 from tonnage.objects import duration
@@ -47,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class QueryResponse:
     """What a request gets under ``data``, and warnings beside it."""
 
     data: Any
@@ -67,17 +67,17 @@ class ReadApi:
     evaluate: Evaluate | None = None
     _parsed: dict[str, Query] = field(default_factory=dict)
 
-    def query(self, given: Parameters) -> Page:
+    def query(self, given: Parameters) -> QueryResponse:
         """One instant; the time defaults to now."""
         at_ns = self._time(given, "time", self.epoch_ns + self.now_ns())
         result = self._evaluate(_one(given, "query"), at_ns - self.epoch_ns)
         stamp = _stamp(at_ns)
         if isinstance(result, Scalar):
-            return Page({"resultType": "scalar", "result": [stamp, number(result.value)]})
+            return QueryResponse({"resultType": "scalar", "result": [stamp, number(result.value)]})
         elements = [{"metric": _metric(s.labels), "value": [stamp, number(s.value)]} for s in result]
-        return Page({"resultType": "vector", "result": elements})
+        return QueryResponse({"resultType": "vector", "result": elements})
 
-    def query_range(self, given: Parameters, locked: Callable[[], AbstractContextManager[Any]]) -> Page:
+    def query_range(self, given: Parameters, locked: Callable[[], AbstractContextManager[Any]]) -> QueryResponse:
         """Every step from start to end. ``locked`` is entered for each step, so that the world can go on in between."""
         text = _one(given, "query")
         start_ns, end_ns = self._time(given, "start"), self._time(given, "end")
@@ -98,28 +98,28 @@ class ReadApi:
                 _, points = found.setdefault(key, (_metric(labels), []))
                 points.append([_stamp(at_ns), number(value)])
         rows = [{"metric": metric, "values": points} for _, (metric, points) in sorted(found.items())]
-        return Page({"resultType": "matrix", "result": rows})
+        return QueryResponse({"resultType": "matrix", "result": rows})
 
-    def series(self, given: Parameters) -> Page:
+    def series(self, given: Parameters) -> QueryResponse:
         """Label sets of the series that match, with a sample between start and end."""
         if not given.get("match[]"):
             raise _bad("match[]", "is missing", "give at least one selector")
         return _limited([_metric(series.labels) for series in self._matching(given)], given)
 
-    def labels(self, given: Parameters) -> Page:
+    def labels(self, given: Parameters) -> QueryResponse:
         """Names of labels."""
         return _limited(sorted({name for series in self._matching(given) for name in series.labels}), given)
 
-    def values(self, name: str, given: Parameters) -> Page:
+    def values(self, name: str, given: Parameters) -> QueryResponse:
         """Values of one label."""
         if not LABEL_NAME.fullmatch(name):
             raise _bad("name", f"{name!r} is not a label name")
         return _limited(sorted({s.labels[name] for s in self._matching(given) if name in s.labels}), given)
 
-    def build_info(self, _: Parameters) -> Page:
+    def build_info(self, _: Parameters) -> QueryResponse:
         """Clients read the version to know what may be asked: the evaluator speaks Prometheus 3's PromQL."""
         info = {"version": "3.9.0", "revision": f"tonnage-{tonnage.__version__}", "branch": "", "goVersion": ""}
-        return Page({**info, "buildUser": "", "buildDate": ""})
+        return QueryResponse({**info, "buildUser": "", "buildDate": ""})
 
     # ---- reading parameters ----
 
@@ -173,14 +173,14 @@ def app(
         raise ValueError(f"epoch_ns {epoch_ns} is not a whole number of milliseconds")
     api = ReadApi(store, epoch_ns, now_ns, evaluate)
 
-    def page(handler: Callable[[Parameters], Page]) -> Endpoint:
-        def under_lock(given: Parameters, _: Request) -> Page:
+    def page(handler: Callable[[Parameters], QueryResponse]) -> Endpoint:
+        def under_lock(given: Parameters, _: Request) -> QueryResponse:
             with lock:
                 return handler(given)
 
         return _endpoint(under_lock)
 
-    def values(given: Parameters, request: Request) -> Page:
+    def values(given: Parameters, request: Request) -> QueryResponse:
         with lock:
             return api.values(request.path_params["name"], given)
 
@@ -216,11 +216,11 @@ def app(
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def _endpoint(handler: Callable[[Parameters, Request], Page]) -> Endpoint:
+def _endpoint(handler: Callable[[Parameters, Request], QueryResponse]) -> Endpoint:
     def respond(given: Parameters, request: Request) -> Response:
         try:
             page = handler(given, request)
-        except EvaluationError as error:
+        except QueryError as error:
             return _error(422, "execution", str(error))
         except InputError as error:
             return _error(400, "bad_data", str(error))
@@ -305,15 +305,15 @@ def _selector(text: str) -> tuple[Matcher, ...]:
     return root.matchers
 
 
-def _limited(items: list[Any], given: Parameters) -> Page:
+def _limited(items: list[Any], given: Parameters) -> QueryResponse:
     """At most ``limit`` items; 0 means all."""
     text = _one(given, "limit", "0")
     if not text.isascii() or not text.isdigit():
         raise _bad("limit", f"{text!r} is not a whole number from 0")
     limit = int(text)
     if limit and len(items) > limit:
-        return Page(items[:limit], ("results truncated due to limit",))
-    return Page(items)
+        return QueryResponse(items[:limit], ("results truncated due to limit",))
+    return QueryResponse(items)
 
 
 def _stamp(at_ns: int) -> int | float:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from tonnage.live.group_kinds import REFERRED
 from tonnage.objects.base import KubeObject
-from tonnage.workloads.membership import Asked, asked, maker_key
+from tonnage.workloads.membership import GangCandidate, asked, maker_key
 from tonnage.workloads.replicas import WORKLOADS, replicas_of
 
 _Key: TypeAlias = tuple[type[KubeObject], str, str]
@@ -52,7 +52,7 @@ def _name_of(one: KubeObject) -> str:
     return maker_key(one) if isinstance(one, WORKLOADS) else f"{one.namespace}/{one.name}"
 
 
-def _names(one: Asked) -> Iterator[str]:
+def _names(one: GangCandidate) -> Iterator[str]:
     """The names of what a pod may be of: a workload, a group, or a Workload with a group in it."""
     if one.workload:
         yield one.workload

@@ -11,7 +11,7 @@ from tonnage.facts.labels import BETA_OS, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE
 from tonnage.fleet.features import KUBELET
 from tonnage.fleet.rows import NodeRow
 from tonnage.hollow.conditions import condition
-from tonnage.machines.objects import End, Pod, SimulatedNode
+from tonnage.machines.objects import End, SimulatedNode, SimulatedPod
 from tonnage.node.health_effects import CONDITION, HealthPolicy, of_node
 from tonnage.objects import core, karpenter
 from tonnage.objects.quantity import quantities
@@ -120,7 +120,9 @@ def claim_status(name: str, node: SimulatedNode, registered: bool, capacity: Map
     return status
 
 
-def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None) -> JsonObject:
+def pod_status(
+    pod: SimulatedPod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None
+) -> JsonObject:
     """The status of a bound pod. ``at``: RFC 3339 times of ``bound``, ``started`` and ``ready``, as far as known, and
     of the begin (``began``) and the end (``ended``) of the run before this one."""
     started, ready = "started" in at, "ready" in at and failing is None
@@ -150,7 +152,7 @@ def pod_status(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
     return status
 
 
-def _message(pod: Pod) -> str:
+def _message(pod: SimulatedPod) -> str:
     """What is said of a pod that does not serve, without the reason."""
     return pod.failing.event.partition(": ")[2] if pod.failing is not None else ""
 
@@ -161,7 +163,7 @@ def _last_state(end: End, at: Mapping[str, str]) -> JsonObject:
     return {"terminated": ended | {"startedAt": at["began"], "finishedAt": at["ended"]}}
 
 
-def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
+def pod_succeeded(pod: SimulatedPod, spec: core.PodSpec, at: Mapping[str, str], ended: str) -> JsonObject:
     """The status of a pod whose containers have ended without an error. ``at``: as for :func:`pod_status`."""
     status = pod_status(pod, spec, at, None)
     for one in status["conditions"]:
@@ -173,7 +175,9 @@ def pod_succeeded(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], ended: st
     return {**status, "phase": "Succeeded"}
 
 
-def pod_failed(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None) -> JsonObject:
+def pod_failed(
+    pod: SimulatedPod, spec: core.PodSpec, at: Mapping[str, str], failing: tuple[str, str] | None
+) -> JsonObject:
     """The status of a pod whose container has ended with an error and is not started again. ``at``: as for
     :func:`pod_status`."""
     assert pod.last_end is not None
@@ -188,7 +192,7 @@ def pod_failed(pod: Pod, spec: core.PodSpec, at: Mapping[str, str], failing: tup
 
 
 def _container(
-    pod: Pod,
+    pod: SimulatedPod,
     container: core.Container,
     at: Mapping[str, str],
     *,

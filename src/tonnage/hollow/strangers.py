@@ -7,10 +7,10 @@ from zlib import crc32
 
 import msgspec
 
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.hollow.pod_writer import Key
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.objects import SimulatedPod, Workload
 from tonnage.machines.serving_containers import server_of
 from tonnage.machines.training.workload import Training
 from tonnage.objects import core
@@ -47,10 +47,10 @@ class Ours:
         return known[1]
 
 
-def take_up(cluster: SimulatedCluster, new: core.Pod, say: Say) -> Pod:
+def take_up(cluster: SimulatedCluster, new: core.Pod, say: Say) -> SimulatedPod:
     """The pod in the simulated cluster; ``say`` is told of a command line that cannot be read."""
     workload = _workload(cluster, new, say)
-    spec = PodSpec(
+    spec = FleetPod(
         new.namespace,
         new.name,
         new.metadata.uid,
@@ -62,7 +62,7 @@ def take_up(cluster: SimulatedCluster, new: core.Pod, say: Say) -> Pod:
         daemon=belongs_to_node(new),
     )
     row, own = cluster.fleet.add_pod(spec), core.PodTemplateSpec(spec=new.spec, metadata=new.metadata)
-    pod = Pod(workload, new.name, new.metadata.uid, row, cluster.now_ns, own=own)
+    pod = SimulatedPod(workload, new.name, new.metadata.uid, row, cluster.now_ns, own=own)
     workload.pods[new.name] = pod
     cluster.pods[new.namespace, new.name] = pod
     return pod

@@ -18,7 +18,7 @@ from tonnage.hollow.conditions import condition
 JsonObject = dict[str, Any]
 
 
-class Stage(StrEnum):
+class WorkloadStage(StrEnum):
     """How far a workload is."""
 
     PENDING = "Pending"
@@ -47,40 +47,42 @@ class PodCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WorkloadProgress:
     """A workload's state: RFC 3339 times of its creation and its end, counts by role, how often pods were made again.
 
     ``since``: when each stage began that it has gone through; ``resumed``: when it was last no longer suspended."""
 
-    stage: Stage
+    stage: WorkloadStage
     started: str
     ended: str = ""
     roles: Mapping[str, PodCounts] = field(default_factory=dict)
     restarts: int = 0
-    since: Mapping[Stage, str] = field(default_factory=dict)
+    since: Mapping[WorkloadStage, str] = field(default_factory=dict)
     resumed: str = ""
 
     @property
     def all(self) -> PodCounts:
         return sum(self.roles.values(), PodCounts())
 
-    def at(self, stage: Stage) -> str:
+    def at(self, stage: WorkloadStage) -> str:
         return self.since.get(stage, self.ended or self.started)
 
 
-def status_of(group: str, kind: str, progress: Progress) -> JsonObject:
+def status_of(group: str, kind: str, progress: WorkloadProgress) -> JsonObject:
     """The status of an object of this kind."""
     made = _KINDS.get((group, kind)) or _KUBEFLOW.get(group)
     return made(progress) if made is not None else {}
 
 
 _WORDS = {
-    Stage.COMPLETE: ("CompletionsReached", "all work is done"),
-    Stage.FAILED: ("BackoffLimitExceeded", "it has failed more often than it may"),
+    WorkloadStage.COMPLETE: ("CompletionsReached", "all work is done"),
+    WorkloadStage.FAILED: ("BackoffLimitExceeded", "it has failed more often than its limit allows"),
 }
 
 
-def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]], reasons: tuple[str, str]) -> list[JsonObject]:
+def _ends(
+    progress: WorkloadProgress, names: Mapping[WorkloadStage, Iterable[str]], reasons: tuple[str, str]
+) -> list[JsonObject]:
     """The conditions of a workload: whether it is suspended, if it ever was, and how it has stopped.
 
     ``reasons``: of one that is suspended, and of one that was resumed."""
@@ -89,32 +91,35 @@ def _ends(progress: Progress, names: Mapping[Stage, Iterable[str]], reasons: tup
     return [*_suspended(progress, reasons), *ends]
 
 
-def _suspended(progress: Progress, reasons: tuple[str, str]) -> list[JsonObject]:
-    if progress.stage is Stage.SUSPENDED:
+def _suspended(progress: WorkloadProgress, reasons: tuple[str, str]) -> list[JsonObject]:
+    if progress.stage is WorkloadStage.SUSPENDED:
         return [condition("Suspended", True, reasons[0], "it is suspended", progress.at(progress.stage))]
     if progress.resumed:
         return [condition("Suspended", False, reasons[1], "it was resumed", progress.resumed)]
     return []
 
 
-def _job(progress: Progress) -> JsonObject:
-    over = progress.stage in (Stage.COMPLETE, Stage.FAILED)
+def _job(progress: WorkloadProgress) -> JsonObject:
+    over = progress.stage in (WorkloadStage.COMPLETE, WorkloadStage.FAILED)
     counts = progress.all
-    names = {Stage.COMPLETE: ("SuccessCriteriaMet", "Complete"), Stage.FAILED: ("FailureTarget", "Failed")}
+    names = {
+        WorkloadStage.COMPLETE: ("SuccessCriteriaMet", "Complete"),
+        WorkloadStage.FAILED: ("FailureTarget", "Failed"),
+    }
     return {
         "startTime": progress.started,
         "active": 0 if over else counts.active,
         "ready": 0 if over else counts.ready,
         "succeeded": counts.succeeded,
-        "failed": progress.restarts + (progress.stage is Stage.FAILED),
+        "failed": progress.restarts + (progress.stage is WorkloadStage.FAILED),
         "conditions": _ends(progress, names, ("JobSuspended", "JobResumed")),
-        **({"completionTime": progress.ended} if progress.stage is Stage.COMPLETE else {}),
+        **({"completionTime": progress.ended} if progress.stage is WorkloadStage.COMPLETE else {}),
     }
 
 
-def _job_set(progress: Progress) -> JsonObject:
-    names = {Stage.COMPLETE: ("Completed",), Stage.FAILED: ("Failed",)}
-    terminal = {Stage.COMPLETE: "Completed", Stage.FAILED: "Failed"}.get(progress.stage)
+def _job_set(progress: WorkloadProgress) -> JsonObject:
+    names = {WorkloadStage.COMPLETE: ("Completed",), WorkloadStage.FAILED: ("Failed",)}
+    terminal = {WorkloadStage.COMPLETE: "Completed", WorkloadStage.FAILED: "Failed"}.get(progress.stage)
     return {
         "conditions": _ends(progress, names, ("SuspendedJobs", "ResumeJobs")),
         "restarts": progress.restarts,
@@ -126,23 +131,23 @@ def _job_set(progress: Progress) -> JsonObject:
                 "active": counts.active,
                 "succeeded": counts.succeeded,
                 "failed": 0,
-                "suspended": counts.wanted if progress.stage is Stage.SUSPENDED else 0,
+                "suspended": counts.wanted if progress.stage is WorkloadStage.SUSPENDED else 0,
             }
             for role, counts in progress.roles.items()
         ],
     }
 
 
-def _kubeflow(progress: Progress) -> JsonObject:
+def _kubeflow(progress: WorkloadProgress) -> JsonObject:
     """PyTorchJob and its kin: a condition for each stage, the last one holds."""
-    stages = [stage for stage in (Stage.PENDING, Stage.RUNNING) if stage in progress.since]
-    if progress.stage in (Stage.COMPLETE, Stage.FAILED):
+    stages = [stage for stage in (WorkloadStage.PENDING, WorkloadStage.RUNNING) if stage in progress.since]
+    if progress.stage in (WorkloadStage.COMPLETE, WorkloadStage.FAILED):
         stages.append(progress.stage)
-    types = {Stage.PENDING: "Created", Stage.COMPLETE: "Succeeded"}
+    types = {WorkloadStage.PENDING: "Created", WorkloadStage.COMPLETE: "Succeeded"}
     conditions = []
     for stage in stages:
         type_ = types.get(stage, stage.value)
-        holds = stage is progress.stage or stage is Stage.PENDING
+        holds = stage is progress.stage or stage is WorkloadStage.PENDING
         one = condition(type_, holds, f"Job{type_}", f"the job is {type_.lower()}", progress.at(stage))
         conditions.append(one)
     conditions[1:1] = _suspended(progress, ("JobSuspended", "JobResumed"))
@@ -156,12 +161,12 @@ def _kubeflow(progress: Progress) -> JsonObject:
     }
 
 
-def _train_job(progress: Progress) -> JsonObject:
-    names = {Stage.COMPLETE: ("Complete",), Stage.FAILED: ("Failed",)}
+def _train_job(progress: WorkloadProgress) -> JsonObject:
+    names = {WorkloadStage.COMPLETE: ("Complete",), WorkloadStage.FAILED: ("Failed",)}
     return {"conditions": _ends(progress, names, ("Suspended", "Resumed"))}
 
 
-def _leader_worker_set(progress: Progress) -> JsonObject:
+def _leader_worker_set(progress: WorkloadProgress) -> JsonObject:
     counts, leaders = progress.all, progress.roles.get("leader", PodCounts())
     whole = counts.wanted == counts.ready
     size = counts.wanted // leaders.wanted if leaders.wanted else 1
@@ -177,9 +182,11 @@ def _leader_worker_set(progress: Progress) -> JsonObject:
     }
 
 
-def _ray_cluster(progress: Progress) -> JsonObject:
+def _ray_cluster(progress: WorkloadProgress) -> JsonObject:
     workers = sum((one for role, one in progress.roles.items() if role not in ("head", "submitter")), PodCounts())
-    state = {Stage.RUNNING: "ready", Stage.SUSPENDED: "suspended", Stage.FAILED: "failed"}.get(progress.stage)
+    state = {WorkloadStage.RUNNING: "ready", WorkloadStage.SUSPENDED: "suspended", WorkloadStage.FAILED: "failed"}.get(
+        progress.stage
+    )
     return {
         "state": state,  # None: there is no such field
         "desiredWorkerReplicas": workers.wanted,
@@ -188,23 +195,28 @@ def _ray_cluster(progress: Progress) -> JsonObject:
     }
 
 
-def _ray_job(progress: Progress) -> JsonObject:
-    words = {Stage.COMPLETE: "SUCCEEDED", Stage.FAILED: "FAILED", Stage.RUNNING: "RUNNING", Stage.SUSPENDED: ""}
+def _ray_job(progress: WorkloadProgress) -> JsonObject:
+    words = {
+        WorkloadStage.COMPLETE: "SUCCEEDED",
+        WorkloadStage.FAILED: "FAILED",
+        WorkloadStage.RUNNING: "RUNNING",
+        WorkloadStage.SUSPENDED: "",
+    }
     job = words.get(progress.stage, "PENDING")
     return {
         "jobStatus": job,
-        "jobDeploymentStatus": "Initializing" if progress.stage is Stage.PENDING else progress.stage.value,
+        "jobDeploymentStatus": "Initializing" if progress.stage is WorkloadStage.PENDING else progress.stage.value,
         "startTime": progress.started,
         **({"endTime": progress.ended} if progress.ended else {}),
     }
 
 
-def _ray_service(progress: Progress) -> JsonObject:
-    return {"serviceStatus": "Running" if progress.stage is Stage.RUNNING else ""}
+def _ray_service(progress: WorkloadProgress) -> JsonObject:
+    return {"serviceStatus": "Running" if progress.stage is WorkloadStage.RUNNING else ""}
 
 
-def _volcano_job(progress: Progress) -> JsonObject:
-    phase = "Completed" if progress.stage is Stage.COMPLETE else progress.stage.value
+def _volcano_job(progress: WorkloadProgress) -> JsonObject:
+    phase = "Completed" if progress.stage is WorkloadStage.COMPLETE else progress.stage.value
     counts = progress.all
     return {
         "state": {"phase": phase, "lastTransitionTime": progress.at(progress.stage)},
@@ -215,7 +227,7 @@ def _volcano_job(progress: Progress) -> JsonObject:
     }
 
 
-_KINDS: dict[tuple[str, str], Callable[[Progress], JsonObject]] = {
+_KINDS: dict[tuple[str, str], Callable[[WorkloadProgress], JsonObject]] = {
     ("batch", "Job"): _job,
     ("jobset.x-k8s.io", "JobSet"): _job_set,
     ("trainer.kubeflow.org", "TrainJob"): _train_job,
@@ -225,7 +237,7 @@ _KINDS: dict[tuple[str, str], Callable[[Progress], JsonObject]] = {
     ("ray.io", "RayService"): _ray_service,
     ("batch.volcano.sh", "Job"): _volcano_job,
 }
-_KUBEFLOW: dict[str, Callable[[Progress], JsonObject]] = {"kubeflow.org": _kubeflow}
+_KUBEFLOW: dict[str, Callable[[WorkloadProgress], JsonObject]] = {"kubeflow.org": _kubeflow}
 
 
 def counted(

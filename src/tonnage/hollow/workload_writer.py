@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tonnage.hollow.workload_statuses import Progress, Stage, counted, status_of
+from tonnage.hollow.workload_statuses import WorkloadProgress, WorkloadStage, counted, status_of
 from tonnage.kube.resources import Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client
@@ -27,7 +27,7 @@ class _Written:
     body: JsonObject
     object: JsonObject | None = None
     status: JsonObject = field(default_factory=dict)
-    resting: Progress | None = None
+    resting: WorkloadProgress | None = None
     resumed: str = ""
 
 
@@ -68,24 +68,26 @@ class WorkloadWriter:
         before, made = self._known.get(key), _Written(resource, obj, obj)
         if before is not None and before.object is not None and self.uid(key) == obj["metadata"]["uid"]:
             made.status, made.resumed = before.status, before.resumed
-            if before.resting is not None and before.resting.stage is Stage.SUSPENDED:
+            if before.resting is not None and before.resting.stage is WorkloadStage.SUSPENDED:
                 made.resumed = self._stamp(self.cluster.now_ns)
         self._known[key] = made
 
     def rest(self, key: str, *, suspended: bool) -> None:
         """The workload, which is there, has no pods from now on: it is suspended, or is to have none."""
         known, training = self._known[key], self.cluster.training.get(key)
-        stage, now = Stage.SUSPENDED if suspended else Stage.PENDING, self._stamp(self.cluster.now_ns)
+        stage, now = WorkloadStage.SUSPENDED if suspended else WorkloadStage.PENDING, self._stamp(self.cluster.now_ns)
         if training is None:
-            known.resting = Progress(stage, now, since={stage: now}, resumed=known.resumed)
+            known.resting = WorkloadProgress(stage, now, since={stage: now}, resumed=known.resumed)
             return
         done = [replica.role for replica in training.replicas if replica.name in training.succeeded]
         roles = counted((replica.role for replica in training.replicas), (), (), done)
         if not suspended:
             roles = {role: replace(counts, wanted=0) for role, counts in roles.items()}
         was = self._progress(training)
-        since = {one: at for one, at in was.since.items() if one in (Stage.PENDING, Stage.RUNNING)} | {stage: now}
-        known.resting = Progress(stage, was.started, "", roles, was.restarts, since, known.resumed)
+        since = {one: at for one, at in was.since.items() if one in (WorkloadStage.PENDING, WorkloadStage.RUNNING)} | {
+            stage: now
+        }
+        known.resting = WorkloadProgress(stage, was.started, "", roles, was.restarts, since, known.resumed)
 
     def forget(self, key: str) -> None:
         """Its object is gone."""
@@ -160,7 +162,7 @@ class WorkloadWriter:
         self.created[key] = known.resource
         return made
 
-    def _progress(self, training: Training) -> Progress:
+    def _progress(self, training: Training) -> WorkloadProgress:
         role = {replica.name: replica.role for replica in training.replicas}
         pods = {
             p.name: p for part in training.parts for p in part.pods.values() if p.name in role and not p.terminating
@@ -171,13 +173,17 @@ class WorkloadWriter:
             [role[name] for name, pod in pods.items() if pod.ready_ns is not None],
             [role[name] for name in training.succeeded],
         )
-        since: dict[Stage, str] = {}
+        since: dict[WorkloadStage, str] = {}
         for phase in training.phases:
-            since[_STAGES.get(phase.state, Stage.PENDING)] = self._stamp(phase.start_ns)
-        stage = _STAGES.get(training.state, Stage.PENDING)
+            since[_STAGES.get(phase.state, WorkloadStage.PENDING)] = self._stamp(phase.start_ns)
+        stage = _STAGES.get(training.state, WorkloadStage.PENDING)
         ended = self._stamp(training.ended_ns) if training.ended_ns is not None else ""
         resumed = self._known[training.key].resumed if training.key in self._known else ""
-        return Progress(stage, self._stamp(training.arrival_ns), ended, roles, training.restarts, since, resumed)
+        return WorkloadProgress(
+            stage, self._stamp(training.arrival_ns), ended, roles, training.restarts, since, resumed
+        )
 
 
-_STAGES = {PartState.DONE: Stage.COMPLETE, PartState.FAILED: Stage.FAILED} | dict.fromkeys(AT_WORK, Stage.RUNNING)
+_STAGES = {PartState.DONE: WorkloadStage.COMPLETE, PartState.FAILED: WorkloadStage.FAILED} | dict.fromkeys(
+    AT_WORK, WorkloadStage.RUNNING
+)

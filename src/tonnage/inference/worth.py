@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from tonnage.inference.engine import EngineConfig
-from tonnage.inference.replay import Cluster, Log, Replay, replay
+from tonnage.inference.replay import Log, Replay, ReplayWorkers, replay
 from tonnage.inference.replay.reuse import reuse_bound
 from tonnage.inference.routing.policies import RoundRobin, RoutingPolicy
 from tonnage.inference.tiers import Tier, TierFinding, Tiers, TierSpec, find, recompute_time
@@ -61,7 +61,7 @@ class TierUse(msgspec.Struct, frozen=True):
     usd: float
 
 
-class Worth(msgspec.Struct, frozen=True):
+class TierWorth(msgspec.Struct, frozen=True):
     """One setting. ``reuse`` is the share of prompt tokens that were not computed; ``engine_hours`` is the time with a
     step in flight; ``saved_usd`` is what of it was saved against the GPU's cache alone, ``net_usd`` that less
     ``tier_usd``; ``refused``: requests that were not served; ``recomputed``: blocks that a tier had and that were
@@ -88,14 +88,14 @@ class Bound(msgspec.Struct, frozen=True):
     shared_blocks: float
 
 
-class Valuation(msgspec.Struct, frozen=True):
+class TierValuation(msgspec.Struct, frozen=True):
     """``settings``: the GPU alone, then one tier more each, last the unbounded free one. ``hours`` were played."""
 
     requests: int
     hours: float
     workers: int
     bound: Bound
-    settings: list[Worth]
+    settings: list[TierWorth]
     findings: list[str]
 
 
@@ -104,7 +104,7 @@ def value(
     setup: Setup,
     specs: Sequence[TierSpec],
     observe: Callable[[int], None] | None = None,
-) -> Valuation:
+) -> TierValuation:
     """Play ``log`` with more and more of the tiers ``specs``, fastest first.
 
     ``observe`` is called with the number of each request sent, in each setting. Raises ValueError for a log without
@@ -114,7 +114,7 @@ def value(
         raise ValueError("a log of requests with known content is needed")
     stacks = [list(specs[:count]) for count in range(len(specs) + 1)]
     stacks.append([msgspec.structs.replace(UNBOUNDED, shared=any(spec.shared for spec in specs))])
-    settings: list[Worth] = []
+    settings: list[TierWorth] = []
     alone_ns = 0
     hours = 0.0
     for stack in stacks:
@@ -130,7 +130,7 @@ def value(
     own, shared = reuse_bound(log, block, setup.workers), reuse_bound(log, block)
     bound = Bound(own.token_share, own.block_share, shared.token_share, shared.block_share)
     found: list[TierFinding] = find(setup.config.kv_blocks, specs, setup.workers)
-    return Valuation(len(log), hours, setup.workers, bound, settings, [str(one) for one in found])
+    return TierValuation(len(log), hours, setup.workers, bound, settings, [str(one) for one in found])
 
 
 @dataclass(slots=True)
@@ -158,17 +158,17 @@ def _play(
         built.stacks.append(made)
         return made
 
-    cluster = Cluster(setup.workers, setup.config, setup.timing, tiers=stack if specs else None)
+    cluster = ReplayWorkers(setup.workers, setup.config, setup.timing, tiers=stack if specs else None)
     return replay(log, cluster, setup.policy(), seed=setup.seed, observe=observe), built
 
 
 def _worth(
     specs: Sequence[TierSpec], setup: Setup, played: Replay, built: _Built, saved_ns: int, hours: float
-) -> Worth:
+) -> TierWorth:
     uses = [_use(spec, level, setup.block_bytes, hours) for spec, level in zip(specs, built.levels, strict=True)]
     saved = saved_ns / NS_PER_HOUR * setup.micro_usd_per_engine_hour / MICRO_PER_USD
     cost = sum(use.usd for use in uses)
-    return Worth(
+    return TierWorth(
         tiers=[spec.name for spec in specs],
         reuse=played.reuse,
         ttft_ms=_times(played),

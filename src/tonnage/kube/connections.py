@@ -57,7 +57,7 @@ def _tunnel(sock: socket.socket, target: str, authorization: str, timeout_s: flo
         raise ConnectionError(f"the proxy refuses to connect to {target}: status {status}")
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one server that wait for their next request, the last one used first."""
 
     def __init__(self, connect: Callable[[float], Wire], size: int, idle_s: float = 60.0) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from tonnage.errors import InputError
 from tonnage.kube import tls
-from tonnage.kube.entries import ClusterEntry, Entry, ExecEntry, UserEntry
+from tonnage.kube.entries import ClusterEntry, ExecEntry, NamedEntry, UserEntry
 from tonnage.kube.proxy import basic
 
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -127,8 +127,8 @@ class ExecPlugin(_Asked):
     def __init__(
         self,
         plugin: ExecEntry,
-        user: Entry[UserEntry],
-        cluster: Entry[ClusterEntry],
+        user: NamedEntry[UserEntry],
+        cluster: NamedEntry[ClusterEntry],
         context: ssl.SSLContext | None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -215,7 +215,7 @@ class ExecPlugin(_Asked):
 
 
 def credentials_of(
-    user: Entry[UserEntry] | None, cluster: Entry[ClusterEntry], context: ssl.SSLContext | None
+    user: NamedEntry[UserEntry] | None, cluster: NamedEntry[ClusterEntry], context: ssl.SSLContext | None
 ) -> Credentials:
     """Those of the user. Raises InputError: what is not supported, or two of a kind, as kubectl does.
 

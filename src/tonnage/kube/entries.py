@@ -107,7 +107,7 @@ Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[Content]):
+class NamedEntry(Generic[Content]):
     """What stands under a name; ``at``: in which field of the document, such as ``users[0].user``."""
 
     name: str
@@ -145,9 +145,9 @@ class Kubeconfig:
     """Files as one: of a name that stands in two, and of current-context, the first counts, as for kubectl."""
 
     current_context: str = ""
-    contexts: dict[str, Entry[ContextEntry]] = field(default_factory=dict)
-    clusters: dict[str, Entry[ClusterEntry]] = field(default_factory=dict)
-    users: dict[str, Entry[UserEntry]] = field(default_factory=dict)
+    contexts: dict[str, NamedEntry[ContextEntry]] = field(default_factory=dict)
+    clusters: dict[str, NamedEntry[ClusterEntry]] = field(default_factory=dict)
+    users: dict[str, NamedEntry[UserEntry]] = field(default_factory=dict)
 
     def add(self, document: Document) -> None:
         """Add what a file says that those before it do not. Raises InputError: it is no kubeconfig."""
@@ -156,11 +156,11 @@ class Kubeconfig:
             raise InputError(document.problem("kind", f"not a kubeconfig: {read.kind}", HINT))
         self.current_context = self.current_context or read.current_context
         for i, context in enumerate(read.contexts):
-            found = Entry(context.name, context.context, document, f"contexts[{i}].context")
+            found = NamedEntry(context.name, context.context, document, f"contexts[{i}].context")
             self.contexts.setdefault(context.name, found)
         for i, cluster in enumerate(read.clusters):
             self.clusters.setdefault(
-                cluster.name, Entry(cluster.name, cluster.cluster, document, f"clusters[{i}].cluster")
+                cluster.name, NamedEntry(cluster.name, cluster.cluster, document, f"clusters[{i}].cluster")
             )
         for i, user in enumerate(read.users):
-            self.users.setdefault(user.name, Entry(user.name, user.user, document, f"users[{i}].user"))
+            self.users.setdefault(user.name, NamedEntry(user.name, user.user, document, f"users[{i}].user"))

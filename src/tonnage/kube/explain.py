@@ -35,7 +35,7 @@ def problem(error: ClientError, verb: str = "", resource: Resource | None = None
     if error.code == 404 and resource is not None and verb in ("list", "watch"):
         owner = _CRDS.get(resource.group)
         hint = f"install the CRDs of {owner}" if owner else f"the API server must serve {resource.api_version}"
-        return Problem(where, f"the cluster does not know {what}", hint)
+        return Problem(where, f"the cluster does not serve {what}", hint)
     return Problem(where, f"{verb} {what}: {error.message}".strip(": ") if verb else error.message, error.reason)
 
 

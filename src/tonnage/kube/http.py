@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from tonnage import __version__
 from tonnage.errors import InputError
 from tonnage.kube import fence, http1
-from tonnage.kube.connections import Pool, dial
+from tonnage.kube.connections import ConnectionPool, dial
 from tonnage.kube.explain import explain
 from tonnage.kube.kubeconfig import Access, load
 from tonnage.kube.multiplex import Multiplexer, QueuedRequest
@@ -82,7 +82,7 @@ class HttpTransport:
         self._proxy = proxy_for(access.proxy, parts.scheme, self._host)
         self._rng, self._rate = rng or random.Random(), rate
         self._on_error = on_error or (lambda _code: None)
-        self._pool = Pool(self._dial, connections)
+        self._pool = ConnectionPool(self._dial, connections)
         self._multiplexer = Multiplexer(self._dial, self._where)
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait

@@ -14,7 +14,7 @@ from tonnage import documents
 from tonnage.errors import InputError
 from tonnage.kube import tls
 from tonnage.kube.credentials import Credentials, TokenFile, credentials_of
-from tonnage.kube.entries import HINT, ContextEntry, Entry, Kubeconfig
+from tonnage.kube.entries import HINT, ContextEntry, Kubeconfig, NamedEntry
 from tonnage.kube.proxy import EXPECTED, Proxy
 from tonnage.objects.base import DEFAULT_NAMESPACE
 
@@ -104,7 +104,7 @@ def _access(merged: Kubeconfig, context: str, source: str) -> Access:
     )
 
 
-def _context(merged: Kubeconfig, name: str, source: str) -> Entry[ContextEntry]:
+def _context(merged: Kubeconfig, name: str, source: str) -> NamedEntry[ContextEntry]:
     names = list(merged.contexts)
     if not name:
         hint = f"name one with --context: {', '.join(names) or 'there is none'}"
@@ -119,7 +119,9 @@ def _context(merged: Kubeconfig, name: str, source: str) -> Entry[ContextEntry]:
 T = TypeVar("T")
 
 
-def _named(entries: Mapping[str, Entry[T]], what: str, name: str, context: Entry[ContextEntry]) -> Entry[T]:
+def _named(
+    entries: Mapping[str, NamedEntry[T]], what: str, name: str, context: NamedEntry[ContextEntry]
+) -> NamedEntry[T]:
     if name not in entries:
         known = ", ".join(sorted(entries)[:8])
         hint = f"there is: {known}" if known else f"add it to {what}s"

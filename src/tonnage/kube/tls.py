@@ -6,7 +6,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from tonnage.kube.entries import ClusterEntry, Entry, UserEntry
+from tonnage.kube.entries import ClusterEntry, NamedEntry, UserEntry
 
 _BEGIN = b"-----BEGIN "
 
@@ -45,7 +45,7 @@ def _locked() -> str:
     raise ValueError("the key is encrypted with a passphrase")
 
 
-def context_for(cluster: Entry[ClusterEntry], user: Entry[UserEntry] | None) -> ssl.SSLContext:
+def context_for(cluster: NamedEntry[ClusterEntry], user: NamedEntry[UserEntry] | None) -> ssl.SSLContext:
     """How the connection to the cluster is encrypted. Raises InputError with the field of what cannot be used."""
     known = cluster.content
     authority = cluster.pem("certificate-authority", known.certificate_authority, known.certificate_authority_data)
@@ -65,7 +65,7 @@ def context_for(cluster: Entry[ClusterEntry], user: Entry[UserEntry] | None) -> 
     return context
 
 
-def _show_as(context: ssl.SSLContext, user: Entry[UserEntry]) -> None:
+def _show_as(context: ssl.SSLContext, user: NamedEntry[UserEntry]) -> None:
     who = user.content
     certificate = user.pem("client-certificate", who.client_certificate, who.client_certificate_data)
     key = user.pem("client-key", who.client_key, who.client_key_data)

@@ -93,7 +93,7 @@ class Overlapping(Protocol):
         ...
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """One thing that is wrong with a field."""
 
     reason: str = ""
@@ -107,7 +107,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     kind: str = ""
     retry_after_seconds: int = 0
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
 
 
 class Status(msgspec.Struct, frozen=True):

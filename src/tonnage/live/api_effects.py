@@ -35,7 +35,7 @@ from tonnage.live.annotations import COST_WAS, DISRUPTED_TAINT, LAUNCH, RETURNIN
 from tonnage.live.claiming import take
 from tonnage.live.claims import claim_body, told
 from tonnage.live.cut_effects import prepare, put_order
-from tonnage.live.cutting import Wanted, read_order
+from tonnage.live.cutting import NodeWrite, read_order
 from tonnage.live.effects import Ends, Unsure
 from tonnage.live.reserving import is_reserved, release, reserve
 from tonnage.objects import core, karpenter
@@ -342,7 +342,7 @@ class ApiEffects:
             str(pod),
         )
 
-    def cut(self, node: Ref, wanted: Wanted) -> Outcome:
+    def cut(self, node: Ref, wanted: NodeWrite) -> Outcome:
         """The configuration first; then the order and the label, in one patch."""
         order, what = wanted.order, f"the layouts of node {node.name}"
         try:

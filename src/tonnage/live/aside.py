@@ -20,7 +20,7 @@ Write = Callable[[], Outcome]
 """A guarded call; raises nothing for a server's no."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""A write that failed is made again after the first, then after twice as long, at most after the second. So are all,
+"""A write that failed is retried after the first, then after twice as long, at most after the second. So are all,
 when nothing but failures came for a while."""
 FAILURES = 4
 """This many in a row do not concern one object."""
@@ -47,7 +47,7 @@ class Aside:
     def __init__(self, threads: int, name: str = "aside") -> None:
         self._changed = threading.Condition()
         self._todo: OrderedDict[Hashable, _One] = OrderedDict()
-        self._later: list[tuple[float, int, _One]] = []  # a heap by when they are made again
+        self._later: list[tuple[float, int, _One]] = []  # a heap by when they are retried
         self._latest: dict[Hashable, _One] = {}  # what is to be made of each object, wherever it is
         self._under_way: set[Hashable] = set()
         self._bindings = 0

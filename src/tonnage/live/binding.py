@@ -18,10 +18,10 @@ from tonnage.live.aside import Aside
 from tonnage.live.binding_calls import (
     FIRST_RETRY_NS,
     FORBIDDEN,
+    BindingCall,
     BindingCalls,
-    Call,
+    GangCalls,
     Left,
-    Together,
     missing_right,
     pause_ns,
 )
@@ -106,7 +106,7 @@ class Binder:
 
     def _to_call(
         self, batch: Sequence[Bind], outcomes: list[Outcome | None], raised: list[Exception]
-    ) -> Iterator[Call]:
+    ) -> Iterator[BindingCall]:
         """The calls to be made, each once its pod is assumed to stand; of those where that does not work, the outcome.
         All are assumed before the first call where there are gangs."""
         if any(map(self._gang_of, batch)):
@@ -191,29 +191,29 @@ class Binder:
         self._feed.assumed.add(key)
         return None
 
-    def _of_gangs(self, batch: Sequence[Bind], refused: Sequence[Stale | None]) -> Iterator[Call]:
+    def _of_gangs(self, batch: Sequence[Bind], refused: Sequence[Stale | None]) -> Iterator[BindingCall]:
         """The calls to be made. Of a gang, pods that could not be bound before are first: when they still cannot,
         nobody else is bound."""
-        together: dict[str, Together] = {}
+        together: dict[str, GangCalls] = {}
         first: dict[str, list[int]] = {}
         for number, decision in enumerate(batch):
             if refused[number] is None:
                 gang = self._gang_of(decision)
                 first.setdefault(gang or decision.pod.uid, []).append(number)
                 if gang:
-                    together.setdefault(gang, Together(gang))
+                    together.setdefault(gang, GangCalls(gang))
         for gang, numbers in first.items():
-            calls: list[Call] = []
+            calls: list[BindingCall] = []
             for number in sorted(numbers, key=lambda number: batch[number].pod.uid not in self.tries):
                 one = batch[number]
                 calls.append(self._call(number, one, together.get(gang)))
             yield from self._reserved(calls)
 
-    def _call(self, number: int, decision: Bind, together: Together | None) -> Call:
+    def _call(self, number: int, decision: Bind, together: GangCalls | None) -> BindingCall:
         volumes = self._state.claims_of(decision.pod, decision.node.name)
-        return Call(number, decision, volumes, together, self._state.devices_of(decision))
+        return BindingCall(number, decision, volumes, together, self._state.devices_of(decision))
 
-    def _reserved(self, calls: Sequence[Call]) -> Sequence[Call]:
+    def _reserved(self, calls: Sequence[BindingCall]) -> Sequence[BindingCall]:
         """The calls for one gang once the ResourceClaims of all of its pods are reserved; where one cannot be, none is,
         and nothing is called but what says so."""
         if calls[0].together is not None and any(call.devices for call in calls):

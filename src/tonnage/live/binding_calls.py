@@ -49,7 +49,7 @@ class Left(Stale, frozen=True, tag="Stale"):
 
 
 @dataclass(slots=True)
-class Together:
+class GangCalls:
     """The calls for one gang. ``failed``: the first pod that could not be bound; the calls of threads meet here."""
 
     gang: str
@@ -57,7 +57,7 @@ class Together:
 
 
 @dataclass(slots=True)
-class Call:
+class BindingCall:
     """A binding that is to be made. ``claims``: those that are bound with it, each with its volume; ``devices``: the
     ResourceClaims of its pod, each with what it is given, if it is. ``early``: what is to be said of it though it was
     not sent. ``untold``: it has one of the places of bindings whose events are to be written. ``reserved``: those of
@@ -66,7 +66,7 @@ class Call:
     number: int
     decision: Bind
     claims: Sequence[tuple[Ref, Ref | None]]
-    together: Together | None
+    together: GangCalls | None
     devices: Sequence[Device] = ()
     reserved: list[Device] = field(default_factory=list)
     early: Outcome | None = None
@@ -116,7 +116,7 @@ class BindingCalls:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def make(self, calls: Iterable[Call]) -> Iterator[Found]:
+    def make(self, calls: Iterable[BindingCall]) -> Iterator[Found]:
         """What became of each call, or what it raised, as they end; those that come first are begun before the last is
         known. Without threads, none is made after a fault."""
         if self._lacks:
@@ -130,7 +130,7 @@ class BindingCalls:
                 yield number, outcome
             return
         done: SimpleQueue[Found] = SimpleQueue()
-        waiting: deque[Call] = deque()
+        waiting: deque[BindingCall] = deque()
         count = 0
         for call in calls:
             count += 1
@@ -140,7 +140,7 @@ class BindingCalls:
             self._pool.submit(self._make_all, waiting, done)
         yield from _gathered(done, count)
 
-    def _probes(self, calls: deque[Call]) -> list[Call]:
+    def _probes(self, calls: deque[BindingCall]) -> list[BindingCall]:
         """Of each namespace in which the right to bind was missing, the first call, once it is time to try again; the
         others follow where it works. Taken from the calls."""
         now, found = self._clock.now_ns(), []
@@ -154,14 +154,14 @@ class BindingCalls:
 
     # ---- a thread that waits ----
 
-    def _make(self, call: Call) -> Found:
+    def _make(self, call: BindingCall) -> Found:
         """Runs in any thread."""
         try:
             return call.number, self._call(call)
         except Exception as error:  # seen to by who has asked for the call
             return call.number, error
 
-    def _make_all(self, calls: deque[Call], done: SimpleQueue[Found]) -> None:
+    def _make_all(self, calls: deque[BindingCall], done: SimpleQueue[Found]) -> None:
         """Make calls until none is left. Runs in any thread."""
         while True:
             try:
@@ -170,7 +170,7 @@ class BindingCalls:
                 return
             done.put(self._make(call))
 
-    def _call(self, call: Call) -> Outcome:
+    def _call(self, call: BindingCall) -> Outcome:
         """Runs in any thread."""
         if (early := call.early or self._in_vain(call)) is not None:
             self._release(call)
@@ -179,7 +179,7 @@ class BindingCalls:
         call.untold = self._untold.acquire(timeout=LONGEST_AWAIT_S)
         return self._ended(call, lambda: self._take(call))
 
-    def reserve_all(self, calls: Sequence[Call]) -> Stale | Refused | None:
+    def reserve_all(self, calls: Sequence[BindingCall]) -> Stale | Refused | None:
         """Reserve the ResourceClaims of all of these, or of none; why not. Some at a time where there are threads."""
         made = [call for call in calls if call.devices]
         if self._pool is None:
@@ -192,7 +192,7 @@ class BindingCalls:
                 self._release(call)
         return wrong
 
-    def _reserve(self, call: Call) -> Stale | Refused | None:
+    def _reserve(self, call: BindingCall) -> Stale | Refused | None:
         """Reserve the ResourceClaims of the pod; why not. Runs in any thread."""
         for claim, given in call.devices:
             if any(claim == one for one, _ in call.reserved):
@@ -205,21 +205,21 @@ class BindingCalls:
             call.reserved.append((claim, given))
         return None
 
-    def _release(self, call: Call) -> None:
+    def _release(self, call: BindingCall) -> None:
         """Take back what was reserved: the last first. Runs in any thread. What cannot be taken back now is seen to by
         the next decision about the pod."""
         while call.reserved:
             claim, given = call.reserved.pop()
             self._effects.release(call.decision.pod, claim, given)
 
-    def _take(self, call: Call) -> Outcome:
+    def _take(self, call: BindingCall) -> Outcome:
         """First the claims that wait for the pod, then the pod. What fails takes back what was reserved for it."""
         outcome = self._reserve(call) or self._bind(call)
         if not isinstance(outcome, Applied | Unsure):
             self._release(call)
         return outcome
 
-    def _bind(self, call: Call) -> Outcome:
+    def _bind(self, call: BindingCall) -> Outcome:
         for claim, volume in call.claims:
             outcome = self._effects.take_claim(claim, volume, call.decision.node.name)
             if not isinstance(outcome, Applied):
@@ -228,7 +228,7 @@ class BindingCalls:
 
     # ---- nobody waits ----
 
-    def _submit(self, call: Call, done: SimpleQueue[Found]) -> bool:
+    def _submit(self, call: BindingCall, done: SimpleQueue[Found]) -> bool:
         """Have it made, without a thread that waits for its answer; False where that is not possible."""
         if call.claims or call.devices or not self._waits.settled(call.decision.pod.uid):
             return False
@@ -255,7 +255,7 @@ class BindingCalls:
 
         return self._effects.submit_bind(call.decision, may, end)
 
-    def _may_go(self, call: Call) -> bool:
+    def _may_go(self, call: BindingCall) -> bool:
         """Whether few enough events are to be written, or that has lasted for too long: then as many go as threads
         would that wait. In one thread."""
         call.untold = self._untold.acquire(blocking=False)
@@ -271,14 +271,14 @@ class BindingCalls:
 
     # ---- both ----
 
-    def _in_vain(self, call: Call) -> Outcome | None:
+    def _in_vain(self, call: BindingCall) -> Outcome | None:
         """What is to be said of the call where others have shown that it is in vain. In any thread."""
         if call.together is not None and call.together.failed:
             return Left(f"gang {call.together.gang} is bound all or nothing: {call.together.failed}")
         lack = self._lacks.get(call.decision.pod.namespace)
         return Refused(f"{call.decision.pod}: {lack.why}", FORBIDDEN) if lack is not None else None
 
-    def _ended(self, call: Call, find: Callable[[], Outcome]) -> Outcome:
+    def _ended(self, call: BindingCall, find: Callable[[], Outcome]) -> Outcome:
         """Find out what became of the call, and note what concerns others. Runs in any thread."""
         outcome: Outcome | None = None
         try:

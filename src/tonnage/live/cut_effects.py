@@ -14,7 +14,7 @@ from tonnage.kube.resources import CONFIG_MAPS, NODES, PODS
 from tonnage.kube.transport import ApiError, LostReply
 from tonnage.kube.verbs import Client, JsonObject
 from tonnage.live.annotations import MIG_LAYOUTS
-from tonnage.live.cutting import Wanted, read_order, written_order
+from tonnage.live.cutting import NodeWrite, read_order, written_order
 from tonnage.objects.core import ConfigMap
 from tonnage.partitioning import documents, mig_parted
 from tonnage.partitioning.mig_parted import Entry, Spec
@@ -25,7 +25,7 @@ FILE = "config.yaml"
 """The key that mig-manager reads (NVIDIA/gpu-operator assets/state-mig-manager)."""
 
 
-def prepare(client: Client, node: Ref, wanted: Wanted) -> JsonObject | Stale | Refused:
+def prepare(client: Client, node: Ref, wanted: NodeWrite) -> JsonObject | Stale | Refused:
     """Let the configuration be there that the order names, if there is one to write: without it mig-manager fails. One
     whose order is not written then does nothing. The metadata of the node as it is now, or
     why nothing is to be ordered. Raises ClientError."""
@@ -81,7 +81,7 @@ def _configs(found: JsonObject) -> dict[str, tuple[Entry, ...]]:
     }
 
 
-def see_node(client: Client, node: Ref, wanted: Wanted) -> JsonObject | Stale:
+def see_node(client: Client, node: Ref, wanted: NodeWrite) -> JsonObject | Stale:
     """The metadata of the node as it is now, or why it has moved on. Raises ClientError."""
     meta: JsonObject = client.get(NODES, node.name)["metadata"]
     if node.uid and meta["uid"] != node.uid:

@@ -70,7 +70,7 @@ SIMULATED = Cutter(keeps=True, reads_after_ns=0, config_map=(OPERATOR_NAMESPACE,
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NodeWrite:
     """What is to be written on a node: the order, where the order ``now`` stands, beside the label that names
     ``label``; and before that the configuration that it names, if there are ``entries``. ``pods``: the uids of the pods
     that were known to be on the node; None: it does not matter who is."""
@@ -236,7 +236,7 @@ class Cutting:
         own = policy.mig_config_map == OWN_MIG_CONFIG_MAP or not self.cutter.namespace
         return None if own else (self.cutter.namespace, policy.mig_config_map)
 
-    def wanted(self, fleet: Fleet, decision: Relayout) -> Wanted | str:
+    def wanted(self, fleet: Fleet, decision: Relayout) -> NodeWrite | str:
         """What to write so that the decision's GPU is partitioned so and all others of its node are as they are, or
         will be; or why that cannot be said."""
         name, row = decision.node.name, fleet.node_by_name[decision.node.name]
@@ -270,7 +270,7 @@ class Cutting:
             failures=now.failures if now is not None and now.retry_ns else 0,
         )
         pods = frozenset(fleet.pod(pod).spec.uid for pod in fleet.node(row).pods)
-        return Wanted(order, now, label, made, where, pods)
+        return NodeWrite(order, now, label, made, where, pods)
 
     @staticmethod
     def _goal(fleet: Fleet, row: int, device: int, changing: Mapping[int, Instances]) -> Instances:
@@ -323,7 +323,7 @@ _NO_CONFIG_MAP = (
 
 
 def _not_known(pod: Key) -> str:
-    return f"which GPUs pod {'/'.join(pod)} is on is not known: nothing has annotated it {GPUS}"
+    return f"which GPUs pod {'/'.join(pod)} is on is not known: it has no annotation {GPUS}"
 
 
 def _holds(fleet: Fleet, key: Key) -> bool:

@@ -20,7 +20,7 @@ from tonnage.decisions import (
     Stale,
     Wait,
 )
-from tonnage.live.cutting import Wanted
+from tonnage.live.cutting import NodeWrite
 from tonnage.objects import karpenter
 from tonnage.partitioning.node_layouts import Order
 
@@ -56,7 +56,7 @@ class Effects(Protocol):
     def evicted(self, decision: Evict) -> bool | None: ...
     def evict(self, decision: Evict) -> Outcome: ...
     def unschedulable(self, decision: Wait) -> Outcome: ...
-    def cut(self, node: Ref, wanted: Wanted) -> Outcome: ...
+    def cut(self, node: Ref, wanted: NodeWrite) -> Outcome: ...
     def ordered(self, node: Ref, order: Order) -> bool | None: ...
 
 
@@ -120,7 +120,7 @@ class Observing(NoNodes):
     def unschedulable(self, decision: Wait) -> Outcome:
         return self.WHY
 
-    def cut(self, node: Ref, wanted: Wanted) -> Outcome:
+    def cut(self, node: Ref, wanted: NodeWrite) -> Outcome:
         return self.WHY
 
     def ordered(self, node: Ref, order: Order) -> bool | None:

@@ -18,7 +18,7 @@ from tonnage.fleet.asks import relevant
 from tonnage.fleet.claim_needs import UNKNOWN_CLAIMS, ClaimNeed
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
-from tonnage.fleet.rows import NodeSpec, PodSpec
+from tonnage.fleet.rows import FleetNode, FleetPod
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
 from tonnage.kube.clock import Clock
@@ -103,7 +103,7 @@ class FleetFeed:
         self._changes = changes
         self.assumed: set[Key] = set()
         """Pods that were bound here and have not been seen bound."""
-        self._homeless: dict[str, dict[Key, PodSpec]] = {}  # by the name of the node that is not known
+        self._homeless: dict[str, dict[Key, FleetPod]] = {}  # by the name of the node that is not known
         self._homes: dict[Key, str] = {}
 
     # ---- nodes ----
@@ -127,7 +127,7 @@ class FleetFeed:
         type_ = labels.get(well_known.INSTANCE_TYPE, "")
         zone, capacity_type = labels.get(well_known.ZONE, ""), machines.capacity_type(labels)
         known = instances.get(type_) if instances.known(type_) else None
-        spec = NodeSpec(
+        spec = FleetNode(
             node.metadata.name,
             core.amounts(node.status.allocatable),
             labels,
@@ -286,9 +286,9 @@ class FleetFeed:
             return True
         return known.spec == _placeable(new)
 
-    def _spec_of(self, pod: core.Pod) -> PodSpec:
+    def _spec_of(self, pod: core.Pod) -> FleetPod:
         meta, member = pod.metadata, self._member_of(pod)
-        return PodSpec(
+        return FleetPod(
             meta.namespace,
             meta.name,
             meta.uid,
@@ -332,7 +332,7 @@ class FleetFeed:
         self.fleet.remove_pod(row)
         self._changes.kinds.add("pod")
 
-    def _keep_homeless(self, pod: PodSpec, node: str) -> None:
+    def _keep_homeless(self, pod: FleetPod, node: str) -> None:
         key = (pod.namespace, pod.name)
         self._homeless.setdefault(node, {})[key] = pod
         self._homes[key] = node

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 
 from tonnage.decisions import Bind, ClaimAllocation, Disrupt, Evict, Launch, Outcome, Ref, Return, Scale, Stale, Wait
 from tonnage.kube.fence import Fence, only_while
-from tonnage.live.cutting import Wanted
+from tonnage.live.cutting import NodeWrite
 from tonnage.live.effects import Effects, Ends
 from tonnage.objects import karpenter
 from tonnage.partitioning.node_layouts import Order
@@ -74,7 +74,7 @@ class Fenced:
         by = "nodes" if decision.drains else "scheduler"
         return self._call(by, lambda: self.inner.evict(decision))
 
-    def cut(self, node: Ref, wanted: Wanted) -> Outcome:
+    def cut(self, node: Ref, wanted: NodeWrite) -> Outcome:
         return self._call("scheduler", lambda: self.inner.cut(node, wanted))
 
     def ordered(self, node: Ref, order: Order) -> bool | None:

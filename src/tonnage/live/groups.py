@@ -25,7 +25,7 @@ from tonnage.objects.group_names import WorkloadReference
 from tonnage.units import NS_PER_S
 from tonnage.workloads.implied import WORDS
 from tonnage.workloads.membership import (
-    Asked,
+    GangCandidate,
     Maker,
     Member,
     asked,
@@ -61,7 +61,7 @@ class _Pod:
     """A pod that may be of a gang. ``counted``: as what it counts among the pods that have done their work."""
 
     pod: core.Pod
-    asked: tuple[Asked, ...]
+    asked: tuple[GangCandidate, ...]
     created_ns: int
     owner: str
     member: Member = ALONE
@@ -192,7 +192,8 @@ class Groups:
         """The gang of a pod, as of when it was last seen or gangs were settled.
 
         A pod is taken for one of a gang that is not known, and so waits, while the workload that made it has not been
-        seen: its labels name one of a kind that the cluster has, or its controller is one. After ``unseen_ns`` in which
+        seen: its labels name one of a kind that the cluster has, or its controller is one. Where a JobSet made the Job
+        that made it, the JobSet says what the gang is, and the Job is not waited for. After ``unseen_ns`` in which
         the kind was heard of that workload counts as gone, and the pod as one on its own."""
         known = self._pods.get((pod.namespace, pod.name))
         return known.member if known is not None else ALONE
@@ -283,10 +284,12 @@ class Groups:
 
     def _member(self, key: Key, known: _Pod) -> Member:
         self._awaiting.pop(key, None)
+        outer_is_known = False
         for number, one in enumerate(known.asked):
             if one.key in self.gangs:
                 return first_of(self.gangs, known.asked[number:])
-            if one.workload and self._is_awaited(known, one.workload):
+            outer_is_known |= one.workload in self._makers
+            if one.workload and not outer_is_known and self._is_awaited(known, one.workload):
                 self._awaiting[key] = self._until(known, one.workload)
                 return Member(one.workload)
         return ALONE

@@ -8,7 +8,7 @@ from tonnage.control.partitioner import AGAIN
 from tonnage.decisions import UNABLE, Applied, Outcome, Ref, Refused, Relayout, Stale
 from tonnage.facts.labels import MIG_CONFIG
 from tonnage.kube.clock import Clock
-from tonnage.live.cutting import Wanted, failed
+from tonnage.live.cutting import NodeWrite, failed
 from tonnage.live.doubts import LATE_NS, SOON_NS, Doubts
 from tonnage.live.effects import Effects, Unsure
 from tonnage.live.feed import Changes
@@ -68,9 +68,9 @@ class Relayouts:
             if order is None or self._again.get(name, 0) > now:
                 continue
             if at is Phase.WAITING and order.due_ns <= now:
-                self._write(name, Wanted(msgspec.structs.replace(order, due_ns=0), order, order.was))
+                self._write(name, NodeWrite(msgspec.structs.replace(order, due_ns=0), order, order.was))
             elif at is Phase.FAILED and order.was:
-                if self._write(name, Wanted(failed(order, now), order, order.config)):
+                if self._write(name, NodeWrite(failed(order, now), order, order.config)):
                     self._tell(name, "MigConfigFailed", f"{_FAILED} {order.config} says; back to {order.was}")
             elif at is Phase.FAILED:
                 self._tell_once(name, order, "MigConfigFailed", f"{_FAILED} {order.config} says; {_BY_HAND}")
@@ -92,13 +92,13 @@ class Relayouts:
     def _node(self, name: str) -> Ref:
         return Ref("Node", name, uid=self._cutting.nodes[name].metadata.uid)
 
-    def _write(self, name: str, wanted: Wanted) -> bool:
+    def _write(self, name: str, wanted: NodeWrite) -> bool:
         done = isinstance(self._ask(self._node(name), wanted), Applied)
         if not done:
             self._again[name] = self._clock.now_ns() + PAUSE_NS
         return done
 
-    def _ask(self, node: Ref, wanted: Wanted) -> Outcome:
+    def _ask(self, node: Ref, wanted: NodeWrite) -> Outcome:
         outcome = self._effects.cut(node, wanted)
         if not isinstance(outcome, Applied | Unsure):
             return outcome

@@ -1,4 +1,4 @@
-"""What is told of pods that wait: once for each kind of reason, in their status and as events."""
+"""What is told of pending pods: once for each kind of reason, in their status and as events."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 An :class:`Effects` turns one decision into calls; :class:`ClusterWorld` is the port on top: it keeps the fleet and the
 views current, and checks every decision again. Everything here runs on the thread of its owner, but for the binding
-calls of one batch (:mod:`tonnage.live.binding`), which overlap, and what is reported of pods that wait
+calls of one batch (:mod:`tonnage.live.binding`), which overlap, and what is reported of pending pods
 (:mod:`tonnage.live.aside`).
 """
 
@@ -321,7 +321,7 @@ class ClusterWorld:
 
 
 def _waits(pod: core.Pod) -> bool:
-    """Whether a scheduler has said that no node takes the pod."""
+    """Whether a scheduler has said that the pod is unschedulable."""
     return not pod.spec.node_name and any(
         c.type == "PodScheduled" and c.status == "False" and c.reason == "Unschedulable" for c in pod.status.conditions
     )

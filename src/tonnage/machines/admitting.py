@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tonnage.health.blocker import REFUSED
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.events import Later
-from tonnage.machines.objects import Refusals, Workload
+from tonnage.machines.objects import CreationBackoff, Workload
 from tonnage.machines.site import Site
 from tonnage.objects import core
 from tonnage.workloads.admission.refused import POD_SECURITY, VALIDATION, AdmissionRefusal
@@ -43,7 +43,7 @@ def _specs(cluster: Site, namespace: str) -> Iterator[core.PodSpec]:
 class TryAgain:
     """The controller looks at its pods again."""
 
-    refusals: Refusals
+    refusals: CreationBackoff
     again: Callable[[Site], None]
 
     def handle(self, cluster: Site) -> Later:
@@ -68,7 +68,7 @@ def refused(
     if why is None:
         cluster.declared.refusals.pop(owner, None)
         return False
-    known = cluster.declared.refusals.setdefault(owner, Refusals())
+    known = cluster.declared.refusals.setdefault(owner, CreationBackoff())
     if not known.waits:
         known.waits = True
         short = workload.name.rpartition("/")[2]

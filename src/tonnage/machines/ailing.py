@@ -10,7 +10,7 @@ from tonnage.machines import pods
 from tonnage.machines.blocked import blocked
 from tonnage.machines.crashes import OOM_KILLED, crash, reason_of
 from tonnage.machines.events import Event, Later
-from tonnage.machines.objects import End, Failing, Pod
+from tonnage.machines.objects import End, Failing, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S
 from tonnage.workloads.failures import Cause
@@ -25,7 +25,7 @@ KILLED, TERMINATED = 137, 143
 """Exit codes: of SIGKILL, as for memory, and of SIGTERM, as after a probe has failed too often."""
 
 
-def mark(cluster: Site, pod: Pod, stage: str, rule: str, cause: str, event: str) -> None:
+def mark(cluster: Site, pod: SimulatedPod, stage: str, rule: str, cause: str, event: str) -> None:
     """From now on the pod is one that does not serve, for this cause. ``event``: reason and message, as kubectl has."""
     since = cluster.now_ns if pod.failing is None else pod.failing.since_ns
     pod.failing = Failing(since, stage, rule, cause, event)
@@ -44,7 +44,7 @@ def uses_image(blocker: Blocker) -> bool:
 class ContainerNotCreated:
     """The kubelet tries again and again, later each time."""
 
-    pod: Pod
+    pod: SimulatedPod
     blocker: Blocker
     again: Event
     tries: int = 0
@@ -83,7 +83,7 @@ def shown(blocker: Blocker) -> tuple[str, str]:
 # ---- containers that end, or that never become Ready ----
 
 
-def stops(cluster: Site, pod: Pod, again: Event | None = None) -> bool:
+def stops(cluster: Site, pod: SimulatedPod, again: Event | None = None) -> bool:
     """Whether the pod, whose container has started, is blocked: it will end after a while, or is never Ready.
     ``again``: its next start, where that is the kubelet's doing."""
     blocker = blocked(cluster, pod, CRASHING, NOT_READY)
@@ -102,7 +102,7 @@ def stops(cluster: Site, pod: Pod, again: Event | None = None) -> bool:
     return True
 
 
-def runs_s(pod: Pod, blocker: Blocker) -> int:
+def runs_s(pod: SimulatedPod, blocker: Blocker) -> int:
     """Seconds that the container runs before it ends."""
     for container in pod.template.spec.containers if killed_by_probe(blocker) else ():
         probe = container.startup_probe or container.liveness_probe
@@ -116,7 +116,7 @@ def killed_by_probe(blocker: Blocker) -> bool:
     return blocker.said.startswith(("Startup probe", "Liveness probe"))
 
 
-def is_engine(pod: Pod) -> bool:
+def is_engine(pod: SimulatedPod) -> bool:
     """Whether its first container is an LLM engine."""
     return pod.workload.server is not None or "vllm" in pod.template.spec.containers[0].image
 
@@ -125,7 +125,7 @@ def is_engine(pod: Pod) -> bool:
 class ContainerEnds:
     """The container ends with an error; the kubelet, or the framework of the workload, starts it again."""
 
-    pod: Pod
+    pod: SimulatedPod
     start: int
     blocker: Blocker
     again: Event | None

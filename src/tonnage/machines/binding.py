@@ -8,14 +8,14 @@ from tonnage.costs.held import held
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.machines import claiming
-from tonnage.machines.objects import Pod, SimulatedNode
+from tonnage.machines.objects import SimulatedNode, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.objects.dra import AllocationResult
 
 
 def assign(
     cluster: Site,
-    pod: Pod,
+    pod: SimulatedPod,
     node: SimulatedNode,
     devices: Sequence[int] | None = None,
     allocations: Mapping[ClaimKey, AllocationResult] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
-from tonnage.machines.objects import Blockers, Pod, Workload
+from tonnage.machines.objects import Blockers, SimulatedPod, Workload
 from tonnage.machines.site import Site
 
 
@@ -36,7 +36,7 @@ def of_group(cluster: Site, gang: str) -> tuple[Blocker, ...]:
     return cluster.declared.blockers.get(_key(namespace, "PodGroup", name), ()) if "/" not in name else ()
 
 
-def unplaceable(cluster: Site, pod: Pod) -> Blocker | None:
+def unplaceable(cluster: Site, pod: SimulatedPod) -> Blocker | None:
     """Why no scheduler places the pod, where that is not for want of a place: of that the scheduler itself knows."""
     return held_back(cluster, pod.workload, pod.name) if cluster.declared.blockers else None
 
@@ -47,7 +47,7 @@ def held_back(cluster: Site, workload: Workload, pod: str) -> Blocker | None:
     return next((b for b in found if b.stage == UNSCHEDULABLE and not b.rule.startswith("pods-fit-no-")), None)
 
 
-def blocked(cluster: Site, pod: Pod, *stages: str) -> Blocker | None:
+def blocked(cluster: Site, pod: SimulatedPod, *stages: str) -> Blocker | None:
     """What stops the pod, if that is at one of these stages of its life."""
     if not cluster.declared.blockers:
         return None

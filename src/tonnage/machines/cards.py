@@ -14,9 +14,9 @@ from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How
 from tonnage.fleet.state import Fleet, PodRow
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.partitioning.leases import FAIR, STRICT, in_leases
-from tonnage.partitioning.mps import Client, side_by_side
+from tonnage.partitioning.mps import MpsClient, side_by_side
 from tonnage.partitioning.turns import INTERVALS_S, in_turns
 
 LEASE_ANNOTATION = "tonnage.dev/gpu-time-slicing"
@@ -100,11 +100,13 @@ def _paces(
         shares = [share for _, share in clients]
         parts = in_leases(shares, leases) if any(leases) else in_turns(shares, interval)
         return tuple(Pace(*given, prompts=given.speed) for given in parts)
-    made = [Client(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * most)) for engine, most in clients]
+    made = [
+        MpsClient(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * most)) for engine, most in clients
+    ]
     paces = [Pace(*given, prompts=given.speed) for given in side_by_side(made)]
     for at, (engine, most) in enumerate(clients):
         if engine:
-            prefill = Client(*gpu_use.prefill(), float(100 * most))
+            prefill = MpsClient(*gpu_use.prefill(), float(100 * most))
             prompts = side_by_side([*made[:at], prefill, *made[at + 1 :]])[at].speed
             paces[at] = paces[at]._replace(prompts=min(prompts, paces[at].speed))
     return tuple(paces)
@@ -132,7 +134,7 @@ class Sharer:
     claimed: Fraction
     lease: str = ""
     replica: ServingReplica | None = None
-    service: Service | None = None
+    service: SimulatedService | None = None
     active: bool = False
     wants: Fraction = Fraction(1)
     pace: Pace = FULL_PACE
@@ -232,7 +234,7 @@ class SharedGpu:
         return 1 - sum((sharer.claimed for sharer in self.sharers), Fraction(0))
 
 
-class Sharing:
+class SharedCards:
     """The shared cards of a cluster, by node and device."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimNeed
 from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
-from tonnage.machines.objects import Pod
+from tonnage.machines.objects import SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.objects import core
 
@@ -23,14 +23,14 @@ def devices(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> Cla
     return cluster.fleet.device_claims.need(namespace, name, "", written) if written else NO_CLAIMS
 
 
-def ended(cluster: Site, pod: Pod) -> None:
+def ended(cluster: Site, pod: SimulatedPod) -> None:
     """The pod is gone, and its ResourceClaims are given up."""
     keys = cluster.fleet.pod(pod.row).spec.claims.keys
     cluster.fleet.remove_pod(pod.row)
     cluster.fleet.device_claims.give_up(keys, pod.name, pod.uid)
 
 
-def bind(cluster: Site, pod: Pod, labels: Mapping[str, str]) -> None:
+def bind(cluster: Site, pod: SimulatedPod, labels: Mapping[str, str]) -> None:
     """The pod stands on a node with these labels: claims that waited for that are bound, which binds other pods."""
     if not cluster.declared.volumes.bind(pod.namespace, pod.name, pod.template.spec.volumes, labels):
         return

@@ -32,7 +32,7 @@ from tonnage.fleet.state import Conflict
 from tonnage.machines import binding, nodes, pods
 from tonnage.machines.blocked import unplaceable
 from tonnage.machines.life import NodeRunning, PodBound
-from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim
+from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim, SimulatedPod
 from tonnage.machines.physics import Physics
 from tonnage.machines.site import Site
 from tonnage.machines.state import SimulatedState
@@ -131,7 +131,7 @@ class SimulatedCluster(Site):
 
     def assign(
         self,
-        pod: Pod,
+        pod: SimulatedPod,
         node: SimulatedNode,
         devices: Sequence[int] | None = None,
         allocations: Mapping[ClaimKey, AllocationResult] | None = None,
@@ -139,7 +139,7 @@ class SimulatedCluster(Site):
         """See :func:`tonnage.machines.binding.assign`."""
         binding.assign(self, pod, node, devices, allocations)
 
-    def taken_up(self, pod: Pod) -> None:
+    def taken_up(self, pod: SimulatedPod) -> None:
         """The kubelet pulls its image next."""
         self.queue.push(self.now_ns, PodBound(pod))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tonnage.facts.restarts import backoffs
 from tonnage.machines import pods, sharing
-from tonnage.machines.objects import End, Pod
+from tonnage.machines.objects import End, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S
 
@@ -21,7 +21,7 @@ def reason_of(exit_code: int, reason: str = "") -> str:
     return OOM_KILLED if reason == OOM_KILLED else "Error" if exit_code else "Completed"
 
 
-def crash(cluster: Site, pod: Pod, why: str, exit_code: int = 1, reason: str = "") -> int:
+def crash(cluster: Site, pod: SimulatedPod, why: str, exit_code: int = 1, reason: str = "") -> int:
     """The container of a pod without a controller ends with an error. Returns when it starts again.
 
     A container that ran for twice the longest back-off is not in a crash loop (kubernetes/kubernetes pkg/kubelet)."""
@@ -43,7 +43,7 @@ def crash(cluster: Site, pod: Pod, why: str, exit_code: int = 1, reason: str = "
     return pod.again_ns
 
 
-def taken_along(cluster: Site, pod: Pod, exit_code: int, *, oom: bool) -> list[Pod]:
+def taken_along(cluster: Site, pod: SimulatedPod, exit_code: int, *, oom: bool) -> list[SimulatedPod]:
     """The pods that end with this one, by name. ``oom``: its engine finds no memory on the GPU.
 
     Where turns are taken the memory of a GPU belongs to all who are not limited, and who finds none ends. A client of

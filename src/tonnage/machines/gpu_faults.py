@@ -14,7 +14,7 @@ from tonnage.machines import pods
 from tonnage.machines.crashes import crash
 from tonnage.machines.events import Later
 from tonnage.machines.life import PodStarted
-from tonnage.machines.objects import Pod, SimulatedNode
+from tonnage.machines.objects import SimulatedNode, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.node.device_health import HealthReading, ResetSeen, XidSeen
 from tonnage.units import NS_PER_S
@@ -58,7 +58,7 @@ class XidReported:
             yield from container_ends(cluster, pod, Cause.PERMANENT, 1, said)
 
 
-def container_ends(cluster: Site, pod: Pod, cause: Cause, code: int, said: str) -> Later:
+def container_ends(cluster: Site, pod: SimulatedPod, cause: Cause, code: int, said: str) -> Later:
     """The pod's container ends with an error: who owns the pod is told, or its kubelet starts it again."""
     if pod.started_ns is None or pod.terminating:
         return
@@ -165,7 +165,7 @@ def restore_gpu(cluster: Site, node: SimulatedNode) -> None:
     cluster.wake("node")
 
 
-def on_device(cluster: Site, row: int, device: int) -> list[Pod]:
+def on_device(cluster: Site, row: int, device: int) -> list[SimulatedPod]:
     """The pods on a GPU, on its MIG instances and replicas."""
     specs = (cluster.fleet.pod(holder).spec for holder in cluster.fleet.holders(row, device))
     return [cluster.pods[spec.namespace, spec.name] for spec in specs]

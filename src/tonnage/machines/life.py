@@ -10,7 +10,7 @@ from tonnage.machines import ailing, loading, nodes, pods, sharing
 from tonnage.machines.blocked import blocked
 from tonnage.machines.crashes import crash
 from tonnage.machines.events import Later
-from tonnage.machines.objects import Pod, SimulatedNode, SimulatedNodeClaim, gated_by_probe, probe_period_s
+from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim, SimulatedPod, gated_by_probe, probe_period_s
 from tonnage.machines.site import Site
 from tonnage.units import NS_PER_S, ns
 
@@ -53,7 +53,8 @@ class NodeReady:
             return
         self.node.kubelet_ready = True
         cluster.mirror.node_changed(self.node)
-        cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", "kubelet is Ready")
+        told = f"Node {self.node.name} status is now: NodeReady"
+        cluster.events.add(cluster.now_ns, f"Node {self.node.name}", "Normal", "NodeReady", told)
         plugin_s = nodes.gpus_up_s(cluster, self.node)
         yield cluster.now_ns + cluster.vary("plugin", plugin_s), NodeInitialized(self.node)
 
@@ -74,7 +75,7 @@ class NodeInitialized:
 class PodBound:
     """The kubelet pulls the image, unless the node has it, and starts the container."""
 
-    pod: Pod
+    pod: SimulatedPod
 
     def handle(self, cluster: Site) -> Later:
         if pods.gone(self.pod):
@@ -94,7 +95,7 @@ class PodBound:
 class PodStarted:
     """The container runs; an engine reads its weights and compiles."""
 
-    pod: Pod
+    pod: SimulatedPod
 
     def handle(self, cluster: Site) -> Later:
         pod = self.pod
@@ -124,7 +125,7 @@ class PodStarted:
 class EngineUp:
     """The engine serves, unless its container has ended since; the next probe will see it."""
 
-    pod: Pod
+    pod: SimulatedPod
     start: int
 
     def handle(self, cluster: Site) -> Later:
@@ -164,7 +165,7 @@ class EngineUp:
 class ProbeSucceeded:
     """The pod is Ready, and an endpoint of its Service, unless its container has ended since."""
 
-    pod: Pod
+    pod: SimulatedPod
     start: int
 
     def handle(self, cluster: Site) -> Later:

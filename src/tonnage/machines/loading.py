@@ -16,14 +16,14 @@ from tonnage.inference.servers import too_few
 from tonnage.inference.servers.starting import engine_s, keeps_graphs
 from tonnage.inference.tables import vllm_memory
 from tonnage.machines import sharing
-from tonnage.machines.objects import EngineSetup, Pod, Server, SimulatedNode
+from tonnage.machines.objects import EngineSetup, ModelServer, SimulatedNode, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.units import GIB, ns
 
 _BYTES_PER_MBIT = 125_000
 
 
-def image_ready_ns(cluster: Site, pod: Pod) -> int:
+def image_ready_ns(cluster: Site, pod: SimulatedPod) -> int:
     """When the pod's image is on its node: it is pulled once, and later pods wait for the same pull."""
     node = cluster.nodes[pod.node]
     if node.images_on_disk:
@@ -36,7 +36,7 @@ def image_ready_ns(cluster: Site, pod: Pod) -> int:
     return max(at, cluster.now_ns)
 
 
-def weights_loaded_ns(cluster: Site, pod: Pod) -> int:
+def weights_loaded_ns(cluster: Site, pod: SimulatedPod) -> int:
     """When the pod's engine has its weights: the node's first load comes over its disk, or from the claim on which they
     lie; later ones come from page cache."""
     server = pod.workload.server
@@ -50,7 +50,7 @@ def weights_loaded_ns(cluster: Site, pod: Pod) -> int:
     return max(cached, cluster.now_ns) + ns(server.weight_bytes / cluster.physics.durations.page_cache_bytes_per_s)
 
 
-def read_bytes_per_s(node: SimulatedNode, server: Server) -> float:
+def read_bytes_per_s(node: SimulatedNode, server: ModelServer) -> float:
     """How fast a node reads weights that it has not read before: from the claim on which they lie, as fast as its
     storage and the instance allow, or else from its own disk."""
     place = server.weights
@@ -61,7 +61,7 @@ def read_bytes_per_s(node: SimulatedNode, server: Server) -> float:
     return min(place.bytes_per_s, megabits * _BYTES_PER_MBIT) if megabits else place.bytes_per_s
 
 
-def engine_start_s(cluster: Site, pod: Pod) -> float:
+def engine_start_s(cluster: Site, pod: SimulatedPod) -> float:
     """Seconds from loaded weights to serving: shorter where the compiled graphs of an earlier start are kept.
 
     A node has them when its disk came with them, or once an engine of the same model has started there."""
@@ -73,7 +73,7 @@ def engine_start_s(cluster: Site, pod: Pod) -> float:
     return engine_s(cluster.physics.durations, kept=kept and compiled, eager=server.eager)
 
 
-def claim_memory(cluster: Site, pod: Pod) -> str:
+def claim_memory(cluster: Site, pod: SimulatedPod) -> str:
     """Let the pod's engine take its part of the memory of GPUs that it shares; empty, or why it does not start.
 
     Text and rule: vllm-project/vllm vllm/v1/worker/utils.py, request_memory."""
@@ -89,7 +89,7 @@ def claim_memory(cluster: Site, pod: Pod) -> str:
     )
 
 
-def engine_setup(cluster: Site, pod: Pod) -> EngineSetup | str:
+def engine_setup(cluster: Site, pod: SimulatedPod) -> EngineSetup | str:
     """The engine of this pod on the GPU or the part of one that it got, or why it cannot start there."""
     server = pod.workload.server
     assert server is not None
@@ -122,21 +122,21 @@ def _instance(gpu: str, piece: Piece) -> str:
     return f"{gpu}:{found.named(piece.what).name}"
 
 
-def _card(cluster: Site, pod: Pod) -> gpus.Gpu:
+def _card(cluster: Site, pod: SimulatedPod) -> gpus.Gpu:
     """The GPU that the pod's engine is on, or the MIG instance, which is to it what a GPU is."""
     gpu = cluster.nodes[pod.node].gpu
     instances = [piece for piece in cluster.fleet.pod(pod.row).pieces if piece.what]
     return mig.resolve(_instance(gpu, _largest(instances)) if instances else gpu)[0]
 
 
-def memory_utilization(pod: Pod) -> float:
+def memory_utilization(pod: SimulatedPod) -> float:
     """Share of its GPU's memory that the pod's engine claims; vLLM claims it all at start."""
     server = pod.workload.server
     given = server.args.gpu_memory_utilization if server else None
     return given if given is not None else vllm_memory()["gpu_memory_utilization"]
 
 
-def memory_mib(cluster: Site, pod: Pod) -> float:
+def memory_mib(cluster: Site, pod: SimulatedPod) -> float:
     """MiB of each of its GPUs, or of its MIG instance, that the pod's engine has taken."""
     taken = float(pod.sharer.claimed) if pod.sharer is not None else memory_utilization(pod)
     return _card(cluster, pod).memory_mib * taken

@@ -8,7 +8,7 @@ from tonnage.facts.instances import InstanceType
 from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRESENT, GPU_PRODUCT, NODE_POOL
 from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import SHARED_GPU
-from tonnage.fleet.state import Conflict, NodeSpec
+from tonnage.fleet.state import Conflict, FleetNode
 from tonnage.machines.dra_driver import offered, publish
 from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
@@ -131,7 +131,7 @@ def register_node(cluster: Site, node: SimulatedNode) -> None:
     made = cuts_of(cluster, node)
     later = {itype.resource, *made.offers}
     row = cluster.fleet.add_node(
-        NodeSpec(
+        FleetNode(
             node.name,
             {name: amount for name, amount in node.allocatable.items() if name not in later},
             labels,
@@ -210,7 +210,7 @@ def taint_node(cluster: Site, node: SimulatedNode, why: str) -> None:
 
 
 def untaint_node(cluster: Site, node: SimulatedNode, why: str) -> None:
-    """The node takes pods again."""
+    """The node is schedulable again."""
     _set_disrupted(cluster, node, False)
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "DisruptionFailed", why)
     cluster.wake("node")

@@ -23,13 +23,13 @@ from tonnage.inference.engine import EngineConfig
 from tonnage.inference.timing import StepTiming
 from tonnage.machines.cards import Sharer
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.node.device_health import DeviceHealth, HealthRules
 from tonnage.objects import apps, core
 from tonnage.units import NS_PER_MS, NS_PER_S
 from tonnage.workloads.admission.refused import AdmissionRefusal
 from tonnage.workloads.failures import Cause
-from tonnage.workloads.volumes.weights import Source
+from tonnage.workloads.volumes.weights import WeightSource
 
 Cluster_contra = TypeVar("Cluster_contra", contravariant=True)
 
@@ -38,7 +38,7 @@ Offering: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Server:
+class ModelServer:
     """What a pod's container serves: an LLM, with the engine settings of its command line. ``refused``: why the engine
     starts on no GPU; empty where it may. ``container``: which of the pod's containers it is. ``eager``: it compiles
     nothing."""
@@ -51,7 +51,7 @@ class Server:
     refused: str = ""
     container: int = 0
     eager: bool = False
-    weights: Source | None = None  # the claim on which they lie; None: the node's disk
+    weights: WeightSource | None = None  # the claim on which they lie; None: the node's disk
     shape: ModelShape | None = None  # of a model that the table does not have
 
     @property
@@ -79,31 +79,31 @@ class WorkloadController(Protocol[Cluster_contra]):
         """The object of the manifests, of which it may be one of several copies: likewise."""
         ...
 
-    def before(self, cluster: Cluster_contra, pod: Pod) -> None:
+    def before(self, cluster: Cluster_contra, pod: SimulatedPod) -> None:
         """What the pod does is about to change: it is being bound, is told to stop, or is about to be gone."""
         ...
 
-    def after(self, cluster: Cluster_contra, pod: Pod) -> None:
+    def after(self, cluster: Cluster_contra, pod: SimulatedPod) -> None:
         """The pod was bound, became Ready, or is gone."""
         ...
 
-    def lost(self, cluster: Cluster_contra, pod: Pod, cause: Cause) -> None:
+    def lost(self, cluster: Cluster_contra, pod: SimulatedPod, cause: Cause) -> None:
         """The pod was told to stop, or is gone, through no doing of its own."""
         ...
 
-    def paced(self, cluster: Cluster_contra, pod: Pod) -> None:
+    def paced(self, cluster: Cluster_contra, pod: SimulatedPod) -> None:
         """Others share a GPU with the pod now, or some no longer do."""
         ...
 
-    def exits(self, cluster: Cluster_contra, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
+    def exits(self, cluster: Cluster_contra, pod: SimulatedPod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
         ...
 
-    def has_succeeded(self, pod: Pod) -> bool:
+    def has_succeeded(self, pod: SimulatedPod) -> bool:
         """Whether the pod's work is done, so that its end is not a failure."""
         ...
 
-    def saved_ns(self, pod: Pod) -> int:
+    def saved_ns(self, pod: SimulatedPod) -> int:
         """What the pod did before then would not be lost with it; 0 where nothing that it did was saved."""
         ...
 
@@ -123,10 +123,10 @@ class Workload:
     name: str
     template: core.PodTemplateSpec
     replicas: int
-    server: Server | None = None
-    service: Service | None = None
+    server: ModelServer | None = None
+    service: SimulatedService | None = None
     role: str = ""  # "prefill" or "decode" where its Service has pools
-    pods: dict[str, Pod] = field(default_factory=dict)
+    pods: dict[str, SimulatedPod] = field(default_factory=dict)
     created: int = 0
     minimum: int | None = None
     min_ready: int = 0
@@ -161,7 +161,7 @@ class Workload:
         return self.standing.pop(known[0], "") if known else ""
 
     @property
-    def active(self) -> list[Pod]:
+    def active(self) -> list[SimulatedPod]:
         """Pods that are not being deleted, by name."""
         return [pod for _, pod in sorted(self.pods.items()) if not pod.terminating]
 
@@ -189,7 +189,7 @@ class End(Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class Pod:
+class SimulatedPod:
     """One pod's lifecycle. Times in ns; None until it happened. ``own``: its template, where its workload has several.
 
     ``starts``: how often its container has started; ``crashes``: how often it has ended with an error in a row, of
@@ -306,7 +306,7 @@ class EngineSetup:
     part: int | Fraction = 1
 
 
-def drain_times(spec: core.PodSpec, server: Server | None) -> tuple[int, int]:
+def drain_times(spec: core.PodSpec, server: ModelServer | None) -> tuple[int, int]:
     """(least, most) nanoseconds that a pod lives on after it is told to stop.
 
     The preStop hook runs first (its ``sleep`` is waited for), then the engine finishes running requests for as long as
@@ -344,7 +344,7 @@ Source: kubernetes/client-go util/workqueue/default_rate_limiters.go."""
 
 
 @dataclass(slots=True)
-class Refusals:
+class CreationBackoff:
     """What a controller has been refused since it last made a pod."""
 
     tries: int = 0

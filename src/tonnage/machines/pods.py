@@ -10,14 +10,14 @@ from uuid import UUID
 import msgspec
 
 from tonnage.costs.ledger import Resources
-from tonnage.fleet.state import Conflict, PodSpec
+from tonnage.fleet.state import Conflict, FleetPod
 from tonnage.health.blocker import Blocker
 from tonnage.machines import binding, sharing
 from tonnage.machines.admitting import refused
 from tonnage.machines.blocked import held_back
 from tonnage.machines.claiming import devices, ended, need
 from tonnage.machines.events import Later
-from tonnage.machines.objects import Pod, Workload, drain_times
+from tonnage.machines.objects import SimulatedPod, Workload, drain_times
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.site import Site
 from tonnage.objects import apps, core
@@ -61,7 +61,7 @@ def _reconcile_numbered(cluster: Site, workload: Workload, obj: apps.StatefulSet
     count_ready(cluster, workload)
 
 
-def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
+def removal_order(active: list[SimulatedPod], now_ns: int) -> list[SimulatedPod]:
     """The pods of one workload in the order in which Kubernetes deletes them when there are too many."""
     standings = [_standing(pod) for pod in active]
     pods = {id(standing): pod for standing, pod in zip(standings, active, strict=True)}
@@ -69,7 +69,7 @@ def removal_order(active: list[Pod], now_ns: int) -> list[Pod]:
     return [pods[id(one)] for one in removal.removal_order(standings, together, now_ns / NS_PER_S)]
 
 
-def _standing(pod: Pod) -> removal.RemovalCandidate:
+def _standing(pod: SimulatedPod) -> removal.RemovalCandidate:
     return removal.RemovalCandidate(
         pod.uid,
         pod.node,
@@ -103,7 +103,7 @@ def _create(cluster: Site, workload: Workload, numbered: WorkloadPod | None = No
     return True
 
 
-def stand(cluster: Site, pod: Pod, node: str) -> None:
+def stand(cluster: Site, pod: SimulatedPod, node: str) -> None:
     """The pod has been on this node since before the run began, so that no scheduler is asked; nothing where it has no
     node, or one that is not there. One that does not fit there, by what the nodes say, waits like others."""
     if node not in cluster.nodes:
@@ -116,12 +116,12 @@ def stand(cluster: Site, pod: Pod, node: str) -> None:
 
 def create_pod(
     cluster: Site, workload: Workload, name: str, own: core.PodTemplateSpec | None, gang: str, subgroup: str
-) -> Pod:
+) -> SimulatedPod:
     """Make a pod, from the workload's template or its ``own``."""
     uid = str(UUID(int=cluster.streams.python(f"uid/{workload.key}").getrandbits(128)))
     template = own or workload.template
     row = cluster.fleet.add_pod(
-        PodSpec(
+        FleetPod(
             workload.namespace,
             name,
             uid,
@@ -137,7 +137,7 @@ def create_pod(
             claims=devices(cluster, workload.namespace, name, template.spec),
         )
     )
-    pod = Pod(workload, name, uid, row, cluster.now_ns, own=own)
+    pod = SimulatedPod(workload, name, uid, row, cluster.now_ns, own=own)
     workload.pods[name] = pod
     cluster.pods[workload.namespace, name] = pod
     cluster.mirror.pod_created(pod)
@@ -152,7 +152,7 @@ def _without_gates(cluster: Site, workload: Workload, name: str, spec: core.PodS
     return msgspec.structs.replace(spec, scheduling_gates=[])
 
 
-def hold(cluster: Site, pod: Pod, why: Blocker) -> None:
+def hold(cluster: Site, pod: SimulatedPod, why: Blocker) -> None:
     """No scheduler takes the pod up from now on."""
     spec = cluster.fleet.pod(pod.row).spec
     gated = msgspec.structs.replace(spec.spec, scheduling_gates=[core.PodSchedulingGate(name=why.rule)])
@@ -161,7 +161,7 @@ def hold(cluster: Site, pod: Pod, why: Blocker) -> None:
     cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "FailedScheduling", why.said or why.message)
 
 
-def pod_ready(cluster: Site, pod: Pod) -> None:
+def pod_ready(cluster: Site, pod: SimulatedPod) -> None:
     """The pod's Ready condition turns true; its Service, if any, sends it requests."""
     pod.ready_ns = cluster.now_ns
     if pod.workload.ready_ns is None:
@@ -179,18 +179,18 @@ def pod_ready(cluster: Site, pod: Pod) -> None:
         reconcile(cluster, pod.workload)  # the next one may come now
 
 
-def new_replica(cluster: Site, pod: Pod) -> ServingReplica:
+def new_replica(cluster: Site, pod: SimulatedPod) -> ServingReplica:
     """What the pod's Service sees of it."""
     return ServingReplica(pod.key, zone=cluster.nodes[pod.node].zone, role=pod.workload.role)
 
 
-def pod_serves(cluster: Site, pod: Pod) -> None:
+def pod_serves(cluster: Site, pod: SimulatedPod) -> None:
     """The engine answers: a cold start is over. Pods of time 0 were there before, and others crashed meanwhile."""
     if pod.created_ns > 0 and not pod.crashes:
         pod.workload.cold_starts_ns.append(cluster.now_ns - pod.created_ns)
 
 
-def stop_pod(cluster: Site, pod: Pod) -> None:
+def stop_pod(cluster: Site, pod: SimulatedPod) -> None:
     """Delete a pod gracefully: it gets no further requests, and may finish those that it has."""
     if pod.terminating:
         return
@@ -212,7 +212,7 @@ def stop_pod(cluster: Site, pod: Pod) -> None:
 class PodDraining:
     """Told to stop: the pod ends when it has no request left, at the latest when its time is up."""
 
-    pod: Pod
+    pod: SimulatedPod
     earliest_ns: int
     deadline_ns: int
 
@@ -230,7 +230,7 @@ class PodDraining:
         yield min(max(now + NS_PER_S, self.earliest_ns), self.deadline_ns), self
 
 
-def end_pod(cluster: Site, pod: Pod) -> None:
+def end_pod(cluster: Site, pod: SimulatedPod) -> None:
     """The pod is gone: its requests fail, its devices are free."""
     _tell(cluster, pod)
     if pod.replica is not None and pod.workload.service is not None:
@@ -247,7 +247,7 @@ def end_pod(cluster: Site, pod: Pod) -> None:
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]
     cluster.mirror.pod_gone(pod)
-    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod is gone")
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Normal", "Killing", "pod terminated")
     count_ready(cluster, pod.workload)
     cluster.wake("pod")
     cluster.wake("node")
@@ -257,13 +257,13 @@ def end_pod(cluster: Site, pod: Pod) -> None:
         reconcile(cluster, pod.workload)  # its number is free
 
 
-def _tell(cluster: Site, pod: Pod) -> None:
+def _tell(cluster: Site, pod: SimulatedPod) -> None:
     """The pod's owner books what it did until now, before that changes."""
     if pod.workload.controller is not None:
         pod.workload.controller.before(cluster, pod)
 
 
-def lose(cluster: Site, pod: Pod, cause: Cause) -> None:
+def lose(cluster: Site, pod: SimulatedPod, cause: Cause) -> None:
     """The pod ends at once, and whoever owns it makes another."""
     _tell(cluster, pod)
     told, pod.terminating = pod.terminating, True
@@ -272,7 +272,7 @@ def lose(cluster: Site, pod: Pod, cause: Cause) -> None:
         replace(cluster, pod, cause)
 
 
-def replace(cluster: Site, pod: Pod, cause: Cause) -> None:
+def replace(cluster: Site, pod: SimulatedPod, cause: Cause) -> None:
     """The pod is gone or going: whoever owns it makes another."""
     if pod.workload.controller is None:
         reconcile(cluster, pod.workload)
@@ -280,7 +280,7 @@ def replace(cluster: Site, pod: Pod, cause: Cause) -> None:
         pod.workload.controller.lost(cluster, pod, cause)
 
 
-def gone(pod: Pod) -> bool:
+def gone(pod: SimulatedPod) -> bool:
     """Whether the pod has been deleted, or is about to be."""
     return pod.terminating or pod.workload.pods.get(pod.name) is not pod
 
@@ -296,7 +296,7 @@ def count_ready(cluster: Site, workload: Workload) -> None:
     workload.max_ready = max(workload.max_ready, ready)
 
 
-def account(cluster: Site, pod: Pod) -> None:
+def account(cluster: Site, pod: SimulatedPod) -> None:
     """Tell the ledger what the pod's engine took of its devices' time; it must be settled."""
     if pod.replica is None or pod.replica.engine is None:
         return

@@ -16,7 +16,7 @@ from tonnage.inference.servers.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_series import ALWAYS, GpuSeries, asked_fields
-from tonnage.machines.objects import Pod, SimulatedNode
+from tonnage.machines.objects import SimulatedNode, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.metrics.scrape import ScrapeTarget, Selected, sample_labels, targets
 from tonnage.metrics.store import Key, key_of
@@ -130,7 +130,7 @@ class _Round:
             if node.gpus and node.ended_ns is None and node.ready_ns is not None:
                 yield from self._gpu_samples(cluster, node)
 
-    def _engine_samples(self, cluster: Site, pod: Pod) -> Iterator[tuple[Key, float]]:
+    def _engine_samples(self, cluster: Site, pod: SimulatedPod) -> Iterator[tuple[Key, float]]:
         if pod.replica is None or pod.replica.engine is None or pod.workload.server is None:
             return
         if pod.workload.service is not None and _unscraped(cluster, pod.workload.service.name):
@@ -213,7 +213,7 @@ def _unscraped(cluster: Site, service: str) -> bool:
     return cluster.records.unscraped.get(service, 0) > cluster.now_ns
 
 
-def _as_object(pod: Pod) -> core.Pod:
+def _as_object(pod: SimulatedPod) -> core.Pod:
     metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(pod.template.metadata.labels))
     return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=pod.template.spec)
 

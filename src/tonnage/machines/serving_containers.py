@@ -15,7 +15,7 @@ from tonnage.inference.servers import UnknownModel, other_servers
 from tonnage.inference.servers.other_servers import OtherServer
 from tonnage.inference.servers.starting import is_eager
 from tonnage.inference.vllm_args import VllmArgs
-from tonnage.machines.objects import Server
+from tonnage.machines.objects import ModelServer
 from tonnage.objects import core
 
 SHUTDOWN = re.compile(r"--shutdown[-_]timeout[= ](\d+)")
@@ -24,7 +24,7 @@ NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 _NONE: servers.Shapes = {}
 
 
-def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> Server | None:
+def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> ModelServer | None:
     """The LLM server of a pod; None where it has none, or one with a model of which nothing is known, or with weights
     in host memory: that is any container. One whose model does not exist, or whose command line cannot be read, never
     starts. ``shapes``: of models beside those in the table, by their names."""
@@ -38,7 +38,7 @@ def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> Server | No
     if not found.problem and (unknown or any(_flag(word.text) in _NOT_SIMULATED for word in found.words)):
         return None
     timeout = SHUTDOWN.search(" ".join(word.text for word in found.words))
-    return Server(
+    return ModelServer(
         args,
         _weights(args, shape),
         found.args.model,
@@ -51,7 +51,7 @@ def server_of(spec: core.PodSpec, shapes: servers.Shapes = _NONE) -> Server | No
     )
 
 
-def _other_server(found: OtherServer | None) -> Server | None:
+def _other_server(found: OtherServer | None) -> ModelServer | None:
     """The same of a server of SGLang or TensorRT-LLM."""
     if found is None or not found.line.args.model or found.known is None:
         return None
@@ -59,7 +59,7 @@ def _other_server(found: OtherServer | None) -> Server | None:
     if not problem and isinstance(shape, UnknownModel) and not shape.never:
         return None
     size = args.block_size or engine_kind(found.engine).page_size
-    return Server(
+    return ModelServer(
         msgspec.structs.replace(args, block_size=size),
         _weights(args, shape),
         args.model or "",

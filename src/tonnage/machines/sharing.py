@@ -13,12 +13,12 @@ from fractions import Fraction
 
 from tonnage.fleet.state import Fleet
 from tonnage.machines.cards import SharedGpu, Sharer, holds
-from tonnage.machines.objects import Pod
+from tonnage.machines.objects import SimulatedPod
 from tonnage.machines.serving.together import unite
 from tonnage.machines.site import Site
 
 
-def join(cluster: Site, pod: Pod, claim: Fraction | None = None) -> Fraction | None:
+def join(cluster: Site, pod: SimulatedPod, claim: Fraction | None = None) -> Fraction | None:
     """The pod's container starts. An engine claims a part of each card's memory, ``claim``, no more than its limit.
 
     Returns None if it has what it asked for, else how much is free: then it has not joined."""
@@ -47,7 +47,7 @@ def join(cluster: Site, pod: Pod, claim: Fraction | None = None) -> Fraction | N
     return None
 
 
-def serves(cluster: Site, pod: Pod) -> None:
+def serves(cluster: Site, pod: SimulatedPod) -> None:
     """The pod's engine is there: from now on it may be active, and advances with those beside it."""
     sharer = pod.sharer
     if sharer is None or pod.workload.service is None or pod.replica is None:
@@ -59,7 +59,7 @@ def serves(cluster: Site, pod: Pod) -> None:
     _changed(cluster, sharer.cores)
 
 
-def leave(cluster: Site, pod: Pod) -> None:
+def leave(cluster: Site, pod: SimulatedPod) -> None:
     """The pod's container has ended; its requests are gone already."""
     sharer, pod.sharer = pod.sharer, None
     if sharer is None:

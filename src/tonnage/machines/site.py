@@ -9,14 +9,22 @@ from tonnage.fleet.cluster_state import State
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.state import Fleet
-from tonnage.machines.cards import Sharing
+from tonnage.machines.cards import SharedCards
 from tonnage.machines.event_log import EventLog
 from tonnage.machines.events import EventQueue
 from tonnage.machines.layout_change import LayoutChange
 from tonnage.machines.mirror import Mirror, Unseen
-from tonnage.machines.objects import Blockers, Offering, Pod, Refusals, SimulatedNode, SimulatedNodeClaim, Workload
+from tonnage.machines.objects import (
+    Blockers,
+    CreationBackoff,
+    Offering,
+    SimulatedNode,
+    SimulatedNodeClaim,
+    SimulatedPod,
+    Workload,
+)
 from tonnage.machines.physics import Physics
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core
 from tonnage.objects.policy import PodDisruptionBudget
@@ -38,7 +46,7 @@ class DeclaredObjects:
         self.disruption_budgets: tuple[PodDisruptionBudget, ...] = ()
         self.admission = Admission(())
         """What admits pods."""
-        self.refusals: dict[str, Refusals] = {}
+        self.refusals: dict[str, CreationBackoff] = {}
         """Of the owners of pods that were not admitted."""
         self.volumes = Volumes(binds=True)
         """The claims of pods, and what they are bound to."""
@@ -61,7 +69,7 @@ class Gpus:
     """What pods on the same GPU share, and what changes on GPUs."""
 
     def __init__(self) -> None:
-        self.sharing = Sharing()
+        self.sharing = SharedCards()
         self.relayouts: dict[tuple[str, int], LayoutChange] = {}
         """GPUs whose MIG layout is being changed, by the node's name and the index."""
 
@@ -97,16 +105,16 @@ class Site(ABC):
         self.cloud = Cloud()
         self.gpus = Gpus()
         self.workloads: dict[str, Workload] = {}
-        self.services: list[Service] = []
+        self.services: list[SimulatedService] = []
         self.nodes: dict[str, SimulatedNode] = {}
-        self.pods: dict[tuple[str, str], Pod] = {}
+        self.pods: dict[tuple[str, str], SimulatedPod] = {}
         self._woken: set[str] = set()
 
     @abstractmethod
-    def taken_up(self, pod: Pod) -> None:
+    def taken_up(self, pod: SimulatedPod) -> None:
         """The pod has been bound to its node: the kubelet there takes it up."""
 
-    def pod_of(self, key: str) -> Pod:
+    def pod_of(self, key: str) -> SimulatedPod:
         """The pod of ``namespace/name``. Raises KeyError where there is none."""
         return self.pods[split_key(key)]
 

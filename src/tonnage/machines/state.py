@@ -9,7 +9,7 @@ from tonnage.fleet.cluster_state import State
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import split_key
 from tonnage.fleet.snapshot import ClaimView, PodLife, PodView, WorkloadView
-from tonnage.machines.objects import Pod
+from tonnage.machines.objects import SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.objects.policy import PodDisruptionBudget
 
@@ -71,7 +71,7 @@ class SimulatedState(State):
         return {}  # what is in use stays while the GPU around it is partitioned
 
 
-def _view(pod: Pod) -> PodView:
+def _view(pod: SimulatedPod) -> PodView:
     return PodView(
         pod.row,
         pod.namespace,
@@ -84,7 +84,7 @@ def _view(pod: Pod) -> PodView:
     )
 
 
-def _life(pod: Pod) -> PodLife:
+def _life(pod: SimulatedPod) -> PodLife:
     """What decisions know of the pod lifecycle beside what the fleet says."""
     controller = pod.workload.controller
     return PodLife(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tonnage.health.setting import Setting
-from tonnage.machines.objects import Server, Workload
+from tonnage.machines.objects import ModelServer, Workload
 from tonnage.machines.serving_containers import server_of
 from tonnage.machines.site import Site
 from tonnage.objects import apps
@@ -49,7 +49,7 @@ def _with_claims(owner: apps.StatefulSet, needs: PodNeeds) -> PodNeeds:
     return msgspec.structs.replace(needs, volumes=[*made, *others])
 
 
-def _with_weights(server: Server | None, namespace: str, needs: PodNeeds, volumes: Volumes) -> Server | None:
+def _with_weights(server: ModelServer | None, namespace: str, needs: PodNeeds, volumes: Volumes) -> ModelServer | None:
     """The server with the claim on which its weights lie."""
     if server is not None and server.container < len(needs.containers):
         container = needs.containers[server.container]

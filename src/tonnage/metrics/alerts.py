@@ -18,6 +18,7 @@ from tonnage.metrics.syntax import (
     Node,
     Number,
     Selector,
+    Subquery,
     UnsupportedQuery,
     parse,
     walk,
@@ -50,7 +51,7 @@ def analyse(rule: PrometheusRule) -> Iterator[Finding]:
             except InputError as error:
                 yield _finding(at, "alert-expression-invalid", "error", error.problems[0].message)
                 continue
-            for compared in _comparisons(root):
+            for compared in (*_comparisons(root), *_multiples(root)):
                 for ratio in _ratios(compared.value):
                     yield _finding(at, "alert-used-by-free", "error", _of_ratio(ratio, compared))
                 average = _average(compared.value)
@@ -82,6 +83,16 @@ def _comparisons(root: Node) -> Iterator[_Compared]:
                 yield _Compared(node.lhs, node.op, limit)
             elif (limit := _number(node.lhs)) is not None:
                 yield _Compared(node.rhs, _TURNED.get(node.op, node.op), limit)
+
+
+def _multiples(root: Node) -> Iterator[_Compared]:
+    """``used > factor * free`` as ``used / free > factor``; without a factor nobody meant a share."""
+    for node in walk(root):
+        if isinstance(node, Binary) and node.op in COMPARISONS:
+            for one, other, op in ((node.lhs, node.rhs, node.op), (node.rhs, node.lhs, _TURNED.get(node.op, node.op))):
+                used = _only_metric(one)
+                if used in _FREE_OF and _only_metric(other) == _FREE_OF[used][0] and _scale(one) != _scale(other):
+                    yield _Compared(Binary("/", one, other), op, 1.0)
 
 
 def _number(node: Node) -> float | None:
@@ -124,7 +135,7 @@ def _ratios(node: Node, factor: float = 1.0) -> Iterator[_Ratio]:
             for one, other in ((lhs, rhs), (rhs, lhs)):
                 if (number := _number(other)) is not None:
                     yield from _ratios(one, factor * number)
-        case Aggregate(_, expr):
+        case Aggregate(_, expr) | Subquery(expr):
             yield from _ratios(expr, factor)
         case Call(_, args):
             for arg in args:

@@ -11,7 +11,7 @@ from tonnage.metrics import functions as fn
 from tonnage.metrics.functions import Dialect
 from tonnage.metrics.store import NAME
 from tonnage.metrics.syntax import COMPARISONS, Binary, Query
-from tonnage.metrics.vectors import EvaluationError, LabelKey, Sample, Vector, kept, key
+from tonnage.metrics.vectors import LabelKey, QueryError, Sample, Vector, kept, key
 
 OPERATORS: dict[str, Callable[[float, float], float]] = {
     "+": operator.add,
@@ -44,7 +44,7 @@ def applied(node: Binary, left: float, right: float, kept_value: float) -> float
 
 def matched(query: Query, node: Binary, lhs: Vector, rhs: Vector, dialect: Dialect) -> Answers:
     """Matching on the labels of ``on``, or on all but those of ``ignoring``: one to one, or with ``group_left`` and
-    ``group_right`` several of that side to one of the other. Raises EvaluationError where a match is ambiguous.
+    ``group_right`` several of that side to one of the other. Raises QueryError where a match is ambiguous.
     """
     if not lhs.samples or not rhs.samples:  # Prometheus does not look for duplicates then
         return []
@@ -131,5 +131,5 @@ def _result_labels(
     return result
 
 
-def _error(query: Query, message: str) -> EvaluationError:
-    return EvaluationError(Problem(query.where, message, hint=f"in the query {query.text!r}"))
+def _error(query: Query, message: str) -> QueryError:
+    return QueryError(Problem(query.where, message, hint=f"in the query {query.text!r}"))

@@ -40,7 +40,7 @@ from tonnage.metrics.syntax import (
     children,
     parse,
 )
-from tonnage.metrics.vectors import EvaluationError, LabelKey, Result, Sample, Scalar, Vector, key, nameless
+from tonnage.metrics.vectors import LabelKey, QueryError, Result, Sample, Scalar, Vector, key, nameless
 from tonnage.units import NS_PER_MS, NS_PER_S
 
 __all__ = [
@@ -48,8 +48,8 @@ __all__ = [
     "PROMETHEUS_2",
     "PROMETHEUS_3",
     "Dialect",
-    "EvaluationError",
     "Query",
+    "QueryError",
     "Result",
     "Sample",
     "Scalar",
@@ -80,7 +80,7 @@ def evaluate(
     ``step_ns`` is the step of subqueries that name none; ``epoch_ns`` is added to the store's times to make them Unix
     times, for ``@``, ``time()``, ``timestamp()``, dates and where a subquery's steps lie.
 
-    Raises EvaluationError when Prometheus would answer with an error (ambiguous matches, duplicate label
+    Raises QueryError when Prometheus would answer with an error (ambiguous matches, duplicate label
     sets), or when the query reaches further back than the store remembers.
     """
     evaluator = _Evaluator(_Setting(query, store, at_ns, lookback_ns, dialect, step_ns, epoch_ns), at_ns)
@@ -108,7 +108,7 @@ class _Evaluator:
         self._at_ns = at_ns
 
     def check_reach(self, node: Node) -> None:
-        """Raises EvaluationError where something below the node reaches further back than the store remembers."""
+        """Raises QueryError where something below the node reaches further back than the store remembers."""
         if isinstance(node, Window):
             self._reach(self._instant_of(node.selector) - node.window_ns)
         elif isinstance(node, Selector):
@@ -125,7 +125,7 @@ class _Evaluator:
             reached, kept = back_ns / NS_PER_S, kept_ns / NS_PER_S
             message = f"the query reaches {reached:g} s back, but only {kept:g} s are kept"
             hint = "shorten the range or keep more of the past"
-            raise EvaluationError(Problem(self._of.query.where, message, hint=hint))
+            raise QueryError(Problem(self._of.query.where, message, hint=hint))
 
     def _instant_of(self, node: Selector | Subquery) -> int:
         """When a selector looks, after ``@`` and ``offset``."""
@@ -348,9 +348,9 @@ class _Evaluator:
             raise self._error("the answer would hold two series with the same labels")
         return Vector(samples)
 
-    def _error(self, message: str) -> EvaluationError:
+    def _error(self, message: str) -> QueryError:
         query = self._of.query
-        return EvaluationError(Problem(query.where, message, hint=f"in the query {query.text!r}"))
+        return QueryError(Problem(query.where, message, hint=f"in the query {query.text!r}"))
 
 
 def _as_they_are(node: Binary, lhs: Vector, rhs: Vector) -> Vector:

@@ -11,7 +11,7 @@ from tonnage.errors import InputError
 from tonnage.metrics.store import NAME
 
 
-class EvaluationError(InputError):
+class QueryError(InputError):
     """A query that parses but cannot be answered: two series fall on one label set, or it reaches too far
     back.
     """

@@ -40,7 +40,7 @@ _NOT_FOR_MANAGEMENT = ("nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameStrategies:
     """How devices are called: by ``index`` (0, 0:1), ``uuid`` or ``type-index`` (gpu0, mig0:1), and whether there is a
     device of all."""
 
@@ -48,10 +48,12 @@ class Names:
     whole: bool = True
 
 
-def spec_of(devices: Devices, files: DriverFiles, kind: str = KIND, names: Names | None = None) -> dict[str, Any]:
+def spec_of(
+    devices: Devices, files: DriverFiles, kind: str = KIND, names: NameStrategies | None = None
+) -> dict[str, Any]:
     """The specification of a machine's cards and MIG devices. A card with MIG on has no device of its own, as nothing
     runs on it. Raises InputError for a ``kind`` that is not ``vendor/class``, and where the driver fails."""
-    names = names or Names()
+    names = names or NameStrategies()
     vendor, slash, class_ = kind.partition("/")
     if not (slash and _VENDOR.fullmatch(vendor) and _VENDOR.fullmatch(class_)):
         raise InputError.at(f"{kind!r} is not a kind", field="--kind", hint="expected vendor/class like nvidia.com/gpu")

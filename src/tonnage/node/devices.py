@@ -292,5 +292,5 @@ class MigControl(Protocol):
         ...
 
 
-class Machine(Devices, MigControl, Protocol):
+class GpuMachine(Devices, MigControl, Protocol):
     """Both."""

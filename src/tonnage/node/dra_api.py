@@ -110,7 +110,7 @@ class WatchRequest(Struct):
     """NodeWatchResourcesRequest."""
 
 
-class DeviceState(IntEnum):
+class HealthStatus(IntEnum):
     """HealthStatus."""
 
     UNKNOWN = 0

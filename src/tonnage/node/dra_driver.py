@@ -97,7 +97,7 @@ class DraDriver:
                 try:
                     self._undo(record)
                 except NotPrepared as error:
-                    self._say(f"claim {record.title} is gone, and its devices are not given back yet: {error}")
+                    self._say(f"claim {record.title} is gone, and its devices are not unprepared yet: {error}")
 
     def _is_gone(self, record: ClaimRecord) -> bool:
         try:
@@ -239,7 +239,7 @@ class DraDriver:
             self._lock.notify_all()
         except InputError as error:
             raise NotPrepared(error.problems[0].message) from error
-        self._say(f"claim {record.title} has given back {', '.join(one.device for one in record.devices)}")
+        self._say(f"claim {record.title} has unprepared {', '.join(one.device for one in record.devices)}")
 
     def _put(self, record: ClaimRecord) -> None:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tonnage.dra.nvidia import DraCard, PublishedCard, gpu_name, mig_name, published, tainted
 from tonnage.node.device_health import DeviceHealth, FaultCause
 from tonnage.node.devices import Devices, Driver, Identity
-from tonnage.node.dra_api import DeviceHealthEntry, DeviceOfPool, DeviceState
+from tonnage.node.dra_api import DeviceHealthEntry, DeviceOfPool, HealthStatus
 from tonnage.node.dra_claims import ClaimRecord, DeviceTarget, in_the_way, strangers
 from tonnage.objects.dra import DeviceTaint
 from tonnage.partitioning.layouts import Placement
@@ -137,7 +137,7 @@ def health_entries(offer: Offer, pool: str, now_ns: int, timeout_s: int) -> list
     return [
         DeviceHealthEntry(
             DeviceOfPool(pool, name),
-            int(DeviceState.HEALTHY if healthy else DeviceState.UNHEALTHY),
+            int(HealthStatus.HEALTHY if healthy else HealthStatus.UNHEALTHY),
             now_ns // NS_PER_S,
             timeout_s,
             message[:_LONGEST_MESSAGE],

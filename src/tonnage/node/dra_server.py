@@ -140,7 +140,7 @@ class DraServer:
         try:
             self._driver.unprepare(asked)
         except (NotPrepared, InputError) as error:
-            self._say(f"claim {asked.namespace}/{asked.name} is not given back: {error}")
+            self._say(f"claim {asked.namespace}/{asked.name} is not unprepared: {error}")
             return UnprepareAnswer(str(error))
         return UnprepareAnswer()
 

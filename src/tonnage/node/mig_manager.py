@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tonnage.errors import InputError
 from tonnage.facts.labels import MIG_CONFIG
-from tonnage.node.devices import Identity, Machine
+from tonnage.node.devices import GpuMachine, Identity
 from tonnage.node.whole_files import owning, write_whole
 from tonnage.partitioning.layouts import Layout, Placement, card
 from tonnage.partitioning.node_cuts import MIG_STATE, Configurations, known_names, unknown_name, wanted_layouts
@@ -49,7 +49,7 @@ class NodeHost(Protocol):
         ...
 
 
-class CardPlan(Struct, frozen=True):
+class CardSteps(Struct, frozen=True):
     """One card: whether MIG is on after it, and the steps' journal; None: only the mode changes, or nothing."""
 
     card: int
@@ -63,7 +63,7 @@ class MigPlan(Struct, frozen=True):
     ends in the state ``failed``; then only labels are put back."""
 
     config: str
-    cards: tuple[CardPlan, ...]
+    cards: tuple[CardSteps, ...]
     paused: dict[str, str] = {}
     failure: str = ""
 
@@ -79,7 +79,7 @@ class MigProgress(NamedTuple):
 class MigManager:
     """``folder``: where the journal and the lock are kept, over restarts."""
 
-    def __init__(self, machine: Machine, host: NodeHost, folder: Path, configurations: Configurations) -> None:
+    def __init__(self, machine: GpuMachine, host: NodeHost, folder: Path, configurations: Configurations) -> None:
         self._machine, self._host, self._folder = machine, host, folder
         self.configurations = configurations
 
@@ -123,7 +123,7 @@ class MigManager:
         self._write(plan)
         return plan
 
-    def _cards(self, named: str) -> tuple[CardPlan, ...] | MigProgress:
+    def _cards(self, named: str) -> tuple[CardSteps, ...] | MigProgress:
         """The cards that change. Raises InputError for a configuration that is not there or cannot be."""
         if named not in known_names(self.configurations, MIG_CONFIG):
             raise InputError(unknown_name(self.configurations, MIG_CONFIG, named))
@@ -145,7 +145,7 @@ class MigManager:
                 return MigProgress(PENDING if change.busy else FAILED, f"GPU {one.index}: {change.why}")
             journal = Journal(one.uuid, change.before, change.after) if change.steps else None
             if journal is not None or changes_mode:
-                found.append(CardPlan(one.index, one.gpu, wanted is not None, journal))
+                found.append(CardSteps(one.index, one.gpu, wanted is not None, journal))
         return tuple(found)
 
     def _refusal(self, one: Identity, busy: bool) -> MigProgress | None:
@@ -176,7 +176,7 @@ class MigManager:
         self._file.unlink(missing_ok=True)
         return MigProgress(FAILED if failure else SUCCESS, failure)
 
-    def _card(self, plan: MigPlan, one: CardPlan) -> MigProgress | None:
+    def _card(self, plan: MigPlan, one: CardSteps) -> MigProgress | None:
         """Bring one card to its layout; None: it has it. The mode first where it goes on, last where it goes off."""
         try:
             if one.on:
@@ -191,7 +191,7 @@ class MigManager:
             return MigProgress(FAILED, error.problems[0].message)
         return None
 
-    def _steps(self, plan: MigPlan, one: CardPlan, journal: Journal) -> MigProgress | None:
+    def _steps(self, plan: MigPlan, one: CardSteps, journal: Journal) -> MigProgress | None:
         on = card(one.gpu)
         while True:
             match next_step(on, journal, self._there(one.card), self._busy(one.card)):
@@ -272,10 +272,10 @@ class MigManager:
         write_whole(self._file, msgspec.json.encode(plan))
 
 
-def _with(plan: MigPlan, one: CardPlan, journal: Journal) -> MigPlan:
+def _with(plan: MigPlan, one: CardSteps, journal: Journal) -> MigPlan:
     changed = msgspec.structs.replace(one, journal=journal)
     return msgspec.structs.replace(plan, cards=tuple(_replaced(plan.cards, one.card, changed)))
 
 
-def _replaced(cards: Iterable[CardPlan], card_: int, changed: CardPlan) -> Sequence[CardPlan]:
+def _replaced(cards: Iterable[CardSteps], card_: int, changed: CardSteps) -> Sequence[CardSteps]:
     return [changed if each.card == card_ else each for each in cards]

@@ -33,7 +33,7 @@ from tonnage.node.devices import (
     Pcie,
 )
 from tonnage.node.nvml import Library, Tried
-from tonnage.node.nvml_events import WHOLE, Events
+from tonnage.node.nvml_events import WHOLE, EventSet
 from tonnage.node.nvml_gpm import Gpm
 from tonnage.node.nvml_readings import condition, counters, energy
 
@@ -52,7 +52,7 @@ class NvmlDevices:
         self._library, self._root = library, root
         self._handles = [library.tried("nvmlDeviceGetHandleByIndex", index).value for index in range(library.count())]
         self._gpm = Gpm(library)
-        self._events: Events | None = None
+        self._events: EventSet | None = None
         self._energies: dict[int, tuple[float, Tried]] = {}  # when it was read, and what it said, by card
         self._discovered = {one.index: one for one in discover.discover(library)}
         self._cards = tuple(self._identity(index) for index in range(len(self._handles)))
@@ -134,7 +134,7 @@ class NvmlDevices:
 
     def events(self, timeout_s: float) -> Sequence[DeviceEvent]:
         if self._events is None:
-            self._events = Events(self._library, self._handles)
+            self._events = EventSet(self._library, self._handles)
         return self._events.wait(timeout_s)
 
     def _ask(self, name: str, card: int) -> Any:

@@ -24,7 +24,7 @@ _KINDS = {
 }
 
 
-class Events:
+class EventSet:
     """One reader's event set over these cards: each with those kinds of events that its driver has."""
 
     def __init__(self, library: Library, handles: Sequence[Any]) -> None:

@@ -86,7 +86,7 @@ class DevicePlugin:
     def _refresh(self) -> None:
         """Offer what there is now; the CDI specification first, so that nothing is offered that it has not."""
         found = offer(self._devices, self._strategy, self._sharing)
-        spec = cdi.spec_of(self._devices, self._files, cdi.PLUGIN_KIND, cdi.Names(("uuid",)))
+        spec = cdi.spec_of(self._devices, self._files, cdi.PLUGIN_KIND, cdi.NameStrategies(("uuid",)))
         if cdi.write(spec, self._spec):
             self._say(f"CDI specification {self._spec}: {len(spec['devices'])} devices")
         for problem in found.problems:
@@ -154,7 +154,7 @@ class DevicePlugin:
         return preferred(known, asked.available, asked.must_include, asked.size, self._links, packed=self._packed)
 
     def _write_spec(self) -> None:
-        spec = cdi.spec_of(self._devices, self._files, cdi.PLUGIN_KIND, cdi.Names(("uuid",)))
+        spec = cdi.spec_of(self._devices, self._files, cdi.PLUGIN_KIND, cdi.NameStrategies(("uuid",)))
         try:
             cdi.write(spec, self._spec)
         except InputError as error:

@@ -126,7 +126,7 @@ class FailurePolicyRule(Field, frozen=True, kw_only=True):
 
 
 class FailurePolicy(Field, frozen=True, kw_only=True):
-    """The first rule that matches decides; without one, all Jobs are made again, ``max_restarts`` times."""
+    """The first rule that matches decides; without one, all Jobs are recreated, ``max_restarts`` times."""
 
     max_restarts: int = 0
     restart_strategy: str = "Recreate"

@@ -183,7 +183,7 @@ class NodeClaimSpec(Field, frozen=True, kw_only=True):
     termination_grace_period: str | None = None
 
 
-class Condition(Field, frozen=True, kw_only=True):
+class NodeClaimCondition(Field, frozen=True, kw_only=True):
     """One condition of a NodeClaim: Launched, Registered, Initialized, …"""
 
     type: str
@@ -199,10 +199,10 @@ class NodeClaimStatus(Field, frozen=True, kw_only=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     capacity: dict[str, Written] = {}
     allocatable: dict[str, Written] = {}
-    conditions: list[Condition] = []
+    conditions: list[NodeClaimCondition] = []
     last_pod_event_time: str | None = None
 
-    def condition(self, type_: str) -> Condition | None:
+    def condition(self, type_: str) -> NodeClaimCondition | None:
         """The condition of this type."""
         return next((c for c in self.conditions if c.type == type_), None)
 

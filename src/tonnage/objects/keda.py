@@ -22,7 +22,7 @@ class AuthenticationRef(Field, frozen=True, kw_only=True):
     kind: str = "TriggerAuthentication"
 
 
-class Trigger(Field, frozen=True, kw_only=True):
+class ScaleTrigger(Field, frozen=True, kw_only=True):
     """One source of load. ``metric_type`` defaults to AverageValue; ``metadata`` holds strings, whatever they mean."""
 
     type: str
@@ -33,7 +33,7 @@ class Trigger(Field, frozen=True, kw_only=True):
     authentication_ref: AuthenticationRef | None = None
 
 
-class Fallback(Field, frozen=True, kw_only=True):
+class FallbackSpec(Field, frozen=True, kw_only=True):
     """Replicas while a trigger fails. ``behavior``: static, currentReplicas, currentReplicasIfHigher or …IfLower."""
 
     failure_threshold: int
@@ -69,14 +69,14 @@ class ScaledObjectSpec(Field, frozen=True, kw_only=True):
     """Defaults: polling 30 s, cool-down 300 s, 0 to 100 replicas."""
 
     scale_target_ref: ScaleTarget
-    triggers: list[Trigger]
+    triggers: list[ScaleTrigger]
     polling_interval: int = 30
     cooldown_period: int = 300
     initial_cooldown_period: int = 0
     idle_replica_count: int | None = None
     min_replica_count: int = 0
     max_replica_count: int = 100
-    fallback: Fallback | None = None
+    fallback: FallbackSpec | None = None
     advanced: Advanced | None = None
 
 

@@ -138,11 +138,12 @@ def read(paths: Sequence[Path]) -> Manifest:
     (``ORGANISATION/MODEL/config.json``).
 
     Raises InputError with every problem found: a missing file, broken YAML, a wrong value, an object that the API
-    server would refuse, an object that appears twice.
+    server would refuse, an object that appears twice. Beside them are the unknown fields of objects that it refuses.
     """
     objects: list[KubeObject] = []
     errors: list[Problem] = []
     warnings: list[Problem] = []
+    beside: list[Problem] = []
     shapes: dict[str, ModelShape] = {}
     for file in _files(paths, errors):
         found = _File()
@@ -159,12 +160,13 @@ def read(paths: Sequence[Path]) -> Manifest:
         objects += found.objects
         errors += sorted(found.errors, key=lambda problem: problem.where.line)
         warnings += found.warnings
+        beside += found.beside
     errors += validate.duplicates(objects)
     if not objects and not errors:
         names = ", ".join(str(path) for path in paths)
         errors.append(Problem(Where(names), "no objects found", "expected Kubernetes manifests"))
     if errors:
-        raise InputError(*errors)
+        raise InputError(*errors, beside=tuple(beside))
     return Manifest(tuple(objects), tuple(_together(warnings)), shapes)
 
 
@@ -197,12 +199,14 @@ def _together(warnings: Sequence[Problem]) -> Iterator[Problem]:
 
 
 class _File:
-    """What one file has: objects, what the API server would refuse, what is suspicious."""
+    """What one file has: objects, what the API server would refuse, what is suspicious; ``beside``: in what it
+    refuses."""
 
     def __init__(self) -> None:
         self.objects: list[KubeObject] = []
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.beside: list[Problem] = []
 
     def add(self, tree: Tree) -> None:
         self.errors += tree.problems
@@ -243,9 +247,11 @@ class _File:
             made = typed
         self.objects.append(made.remember(origin, tree.lines, content))
         if type_ is not None:
-            self.warnings += [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
+            nameless = [Problem(at(p), text, hint) for p, text, hint in unknown.fields(content, type_)]
+            self.warnings += nameless
             refused = validate.check(made, at)
             self.errors += refused
+            self.beside += nameless if refused else []
             self.warnings += [] if refused else validate.check_warned(made, at)
         elif isinstance(made, Unknown):
             refused = validate.check_unread(made, at)

@@ -7,9 +7,8 @@ pkg/registry/core/pod/storage/eviction.go and apimachinery pkg/util/intstr.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil, floor
-
-from msgspec import Struct
 
 from tonnage.objects.base import Field, KubeObject
 from tonnage.objects.core import LabelSelector
@@ -40,7 +39,8 @@ def scaled(value: int | str, total: int, *, up: bool) -> int:
     return ceil(share) if up else floor(share)
 
 
-class Budget(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class DisruptionAllowance:
     """What a PodDisruptionBudget allows now. Of ``expected`` pods, ``desired`` must stay healthy."""
 
     healthy: int

@@ -1,6 +1,6 @@
 """Layouts that follow the load: which GPUs to repartition now, so that pods can run that wait for what none gives.
 
-Nothing is changed for its own sake. A GPU is repartitioned only when a pod that waits can run on it afterwards, in the
+Nothing is changed for its own sake. A GPU is repartitioned only when a pending pod can run on it afterwards, in the
 place of instances that nobody uses; of all ways to let as many run the one that destroys the fewest instances is taken
 (:mod:`tonnage.partitioning.fleet_plan`). So demand that fits what there is changes nothing, however it alternates.
 """
@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-
-from msgspec import Struct
 
 from tonnage.decisions import Alternative, Instances, Reason, Ref, Relayout, Scalar, layout_text
 from tonnage.fleet.filters import Filters
@@ -33,7 +32,8 @@ Alike = dict[str, dict[tuple[Layout, Layout], list[str]]]
 """Names of GPUs by model, and by what runs on them and is in use."""
 
 
-class Unit(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class PodUnit:
     """Pods that are bound together, by row: one, or the pending ones of a ``gang`` that is not complete."""
 
     pods: tuple[int, ...]
@@ -100,11 +100,11 @@ def _finish(fleet: Fleet, node: str, device: int, goal: Instances) -> None:
 # ---- who waits ----
 
 
-def _waiting(snapshot: Snapshot, schedulers: Collection[str] | None) -> list[Unit]:
+def _waiting(snapshot: Snapshot, schedulers: Collection[str] | None) -> list[PodUnit]:
     """Who waits and asks for GPUs, in the order of priority, age and name."""
     fleet = snapshot.fleet
     expected = {(ref.namespace, ref.name) for claim in snapshot.claims for ref in claim.launch.pods}
-    units: list[Unit] = []
+    units: list[PodUnit] = []
     gangs: dict[str, list[int]] = {}
     for row in fleet.pending:
         pod = fleet.pod(row)
@@ -119,15 +119,15 @@ def _waiting(snapshot: Snapshot, schedulers: Collection[str] | None) -> list[Uni
         if gang is not None and not _complete(fleet, gang):
             gangs.setdefault(spec.gang, []).append(row)
         elif not spec.gang or gang is not None:
-            units.append(Unit((row,), spec.priority))
+            units.append(PodUnit((row,), spec.priority))
     for key, rows in gangs.items():
         rows.sort(key=lambda row: fleet.pod(row).key)
-        units.append(Unit(tuple(rows), snapshot.gang_priority(key), snapshot.gangs[key]))
+        units.append(PodUnit(tuple(rows), snapshot.gang_priority(key), snapshot.gangs[key]))
     units = [unit for unit in units if any(asks(fleet, row) for row in unit.pods)]
     return sorted(units, key=lambda unit: (-unit.priority, *_age(fleet, unit)))
 
 
-def _age(fleet: Fleet, unit: Unit) -> tuple[int, str]:
+def _age(fleet: Fleet, unit: PodUnit) -> tuple[int, str]:
     return min((fleet.pod(row).spec.created_ns, fleet.pod(row).key) for row in unit.pods)
 
 
@@ -140,7 +140,7 @@ def _complete(fleet: Fleet, gang: Gang) -> bool:
 # ---- trying ----
 
 
-def _bind_all(trial: LayoutTrial, units: Sequence[Unit]) -> list[Unit]:
+def _bind_all(trial: LayoutTrial, units: Sequence[PodUnit]) -> list[PodUnit]:
     """Bind whom the fleet takes; those whom it does not. Of pods that no scheduler can tell apart the first that does
     not fit speaks for all: what is free only shrinks."""
     short, refused = [], set()
@@ -155,7 +155,7 @@ def _bind_all(trial: LayoutTrial, units: Sequence[Unit]) -> list[Unit]:
     return short
 
 
-def _bind(trial: LayoutTrial, unit: Unit) -> bool:
+def _bind(trial: LayoutTrial, unit: PodUnit) -> bool:
     """Bind all that the unit needs, or nothing."""
     if unit.gang is None:
         return trial.bind(unit.pods[0])
@@ -166,11 +166,11 @@ def _bind(trial: LayoutTrial, unit: Unit) -> bool:
     return attempt.keep
 
 
-def _serve(trial: LayoutTrial, units: Sequence[Unit]) -> None:
+def _serve(trial: LayoutTrial, units: Sequence[PodUnit]) -> None:
     """Make room for units of one priority: first one by one for those that need several devices in one place or none,
     or that rules about other pods bind, then for all others together, those that may stand on the fewest nodes first.
     """
-    groups: dict[tuple[int, ...], list[Unit]] = {}
+    groups: dict[tuple[int, ...], list[PodUnit]] = {}
     refused = set[int]()
     for unit in units:
         if not _alone(trial, unit):
@@ -190,7 +190,7 @@ def _serve(trial: LayoutTrial, units: Sequence[Unit]) -> None:
         _bind_all(trial, left)
 
 
-def _alone(trial: LayoutTrial, unit: Unit) -> bool:
+def _alone(trial: LayoutTrial, unit: PodUnit) -> bool:
     pod = unit.pods[0]
     return unit.gang is not None or len(asks(trial.fleet, pod)) > 1 or trial.rules(pod) is not None
 
@@ -205,7 +205,7 @@ def _make_room_for(trial: LayoutTrial, pod: int) -> bool:
 # ---- saying it ----
 
 
-def _decisions(trial: LayoutTrial, sites: Sequence[TrialGpu], short: Sequence[Unit]) -> list[Relayout]:
+def _decisions(trial: LayoutTrial, sites: Sequence[TrialGpu], short: Sequence[PodUnit]) -> list[Relayout]:
     """What was repartitioned and is of use to somebody."""
     fleet, found = trial.fleet, []
     waiting = sum(len(unit.pods) for unit in short)
@@ -255,9 +255,9 @@ def _reason(
         ("created", len(as_layout(after)) - len(kept)),
         ("in use", len(site.card.busy)),
     )
-    first = trial.fleet.pod(min(pods, key=lambda row: _age(trial.fleet, Unit((row,), 0)))).key
+    first = trial.fleet.pod(min(pods, key=lambda row: _age(trial.fleet, PodUnit((row,), 0)))).key
     others = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    verdict = f"no GPU gives {names} for {first}{others}"
+    verdict = f"no GPU offers {names} for {first}{others}"
     stay = Alternative(f"stay {layout_text(None if site.whole else as_instances(running))}", "none of them can run")
     return Reason(verdict, evidence, (*_others(alike, site, after), stay))
 

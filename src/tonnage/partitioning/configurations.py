@@ -17,7 +17,7 @@ from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.objects.unknown import read_members
 from tonnage.partitioning import device_plugin, documents, mig_parted
 from tonnage.partitioning.device_plugin import Config
-from tonnage.partitioning.documents import Document
+from tonnage.partitioning.documents import ConfigDocument
 from tonnage.partitioning.labels import STRATEGIES
 from tonnage.partitioning.mig_parted import Spec
 from tonnage.partitioning.node_cuts import PLUGIN_CONFIG, Configurations
@@ -86,7 +86,7 @@ def _plugin_configs(one: ConfigMap, policy: ClusterPolicy | None) -> list[tuple[
     return [(document.key, device_plugin.parse(document)) for document in found]
 
 
-def _of_the_plugin(one: ConfigMap) -> list[Document]:
+def _of_the_plugin(one: ConfigMap) -> list[ConfigDocument]:
     """The documents of a ConfigMap that nobody names, if any of them is a configuration of the device plugin."""
     texts = one.data.values()
     if not any(_VERSION.search(text) and _SECTION.search(text) for text in texts):
@@ -100,7 +100,7 @@ def _of_the_plugin(one: ConfigMap) -> list[Document]:
     return found if any(_is_plugins(document) for document in found) else []
 
 
-def _is_plugins(document: Document) -> bool:
+def _is_plugins(document: ConfigDocument) -> bool:
     """Whether it says version v1, its sections are mappings, and one of them has a field that the plugin knows."""
     value = document.value
     if not isinstance(value, dict) or value.get("version") != "v1":
@@ -108,7 +108,7 @@ def _is_plugins(document: Document) -> bool:
     known = {
         "flags": {flag.field.partition(".")[0] for flag in device_plugin.flags()},
         "sharing": set(read_members(device_plugin.Sharing) or ()),
-        "resources": set(read_members(device_plugin.Resources) or ()),
+        "resources": set(read_members(device_plugin.PluginResources) or ()),
         "imex": set(read_members(device_plugin.Imex) or ()),
     }
     written = {name: value[name] for name in known if name in value}

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts import names, tables
@@ -22,7 +21,7 @@ from tonnage.objects import duration
 from tonnage.objects.api.errors import SUBDOMAIN
 from tonnage.objects.decode import show
 from tonnage.partitioning import mps
-from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
+from tonnage.partitioning.documents import ConfigDocument, check_version, typed, unknown_fields, yaml_text
 
 WHO = "the device plugin"
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -34,7 +33,7 @@ _DEVICE = re.compile(rf"\d+(:\d+)?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/\d+/\d+")
 _BOOLS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-class Replicated(msgspec.Struct, frozen=True):
+class Replicated(Struct, frozen=True):
     """A resource that is shared. ``rename`` and ``devices`` are read and ignored by the device plugin."""
 
     name: str
@@ -48,7 +47,7 @@ class Replicated(msgspec.Struct, frozen=True):
         return self.name if self.name.startswith(NVIDIA) else NVIDIA + self.name
 
 
-class Replicas(msgspec.Struct, rename="camel", frozen=True):
+class Replicas(Struct, rename="camel", frozen=True):
     """``sharing.timeSlicing`` or ``sharing.mps``."""
 
     resources: list[Replicated] = []
@@ -56,7 +55,7 @@ class Replicas(msgspec.Struct, rename="camel", frozen=True):
     fail_requests_greater_than_one: bool | None = None
 
 
-class Sharing(msgspec.Struct, rename="camel", frozen=True):
+class Sharing(Struct, rename="camel", frozen=True):
     """How devices are shared: one of the two, or not at all."""
 
     time_slicing: Replicas | None = None
@@ -90,47 +89,48 @@ class Sharing(msgspec.Struct, rename="camel", frozen=True):
         return f"{resource}.shared" if renamed else resource
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class ResourcePattern(Struct, frozen=True):
     """An entry of ``resources``: read, then replaced by the device plugin's own."""
 
     pattern: str
     name: str
 
 
-class Resources(msgspec.Struct, frozen=True):
+class PluginResources(Struct, frozen=True):
     """``resources``: which devices are offered under which name."""
 
-    gpus: list[Pattern] = []
-    mig: list[Pattern] = []
+    gpus: list[ResourcePattern] = []
+    mig: list[ResourcePattern] = []
 
 
-class Imex(msgspec.Struct, rename={"channel_ids": "channelIDs"}, frozen=True):
+class Imex(Struct, rename={"channel_ids": "channelIDs"}, frozen=True):
     """IMEX channels for containers."""
 
     channel_ids: list[int] = []
     required: bool = False
 
 
-class _File(msgspec.Struct, frozen=True):
+class _File(Struct, frozen=True):
     version: str = "v1"
     flags: dict[str, Any] = {}
-    resources: Resources = Resources()
+    resources: PluginResources = PluginResources()
     sharing: Sharing = Sharing()
     imex: Imex = Imex()
 
 
-class Config(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Config:
     """A configuration. ``flags``: those that the file sets, by field (``plugin.deviceListStrategy``). ``ignored``: what
     stands in the file and has no effect."""
 
-    flags: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    resources: Resources = msgspec.field(default_factory=Resources)
-    sharing: Sharing = msgspec.field(default_factory=Sharing)
-    imex: Imex = msgspec.field(default_factory=Imex)
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    resources: PluginResources = field(default_factory=PluginResources)
+    sharing: Sharing = field(default_factory=Sharing)
+    imex: Imex = field(default_factory=Imex)
     ignored: tuple[Problem, ...] = ()
 
 
-class Flag(NamedTuple):
+class PluginFlag(NamedTuple):
     """One setting: its field in the file, option, variable, type (string, bool, list, duration) and what it may be."""
 
     field: str
@@ -169,17 +169,19 @@ class FlagValue(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def flags() -> tuple[Flag, ...]:
+def flags() -> tuple[PluginFlag, ...]:
     """Every flag of the device plugin and of GPU feature discovery."""
     found = []
     for row in tables.rows("device_plugin_flags.csv"):
-        made = Flag(row["field"], row["option"], row["environment"], row["type"], tuple(row["values"].split()), "")
+        made = PluginFlag(
+            row["field"], row["option"], row["environment"], row["type"], tuple(row["values"].split()), ""
+        )
         default = made.read(row["default"]) if made.type in ("bool", "list") else row["default"]
         found.append(made._replace(default=default))
     return tuple(found)
 
 
-def parse(document: Document) -> Config:
+def parse(document: ConfigDocument) -> Config:
     """The configuration in a document. Raises InputError with everything that the device plugin would refuse."""
     value = document.value
     if not isinstance(value, dict):
@@ -223,7 +225,7 @@ def _places(value: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _set_flags(
-    document: Document, written: Mapping[str, Any], problems: list[Problem], ignored: list[Problem]
+    document: ConfigDocument, written: Mapping[str, Any], problems: list[Problem], ignored: list[Problem]
 ) -> Iterator[tuple[str, Any]]:
     known = {flag.field: flag for flag in flags()}
     flat: dict[str, Any] = {}

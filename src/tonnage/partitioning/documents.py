@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Document:
+class ConfigDocument:
     """One configuration: ``key`` is its key in a ConfigMap, empty for a plain file. ``value``: plain, without nulls."""
 
     tree: Tree
@@ -43,7 +43,7 @@ class Document:
         return Problem(self.where(path), message, hint)
 
 
-def read(text: str, file: str) -> list[Document]:
+def read(text: str, file: str) -> list[ConfigDocument]:
     """The configurations in a text. Raises InputError for broken YAML, a key that appears twice, or nothing there."""
     found = [document for one in tree.parse(text, file) for document in _unwrapped(one, text)]
     if not found:
@@ -54,7 +54,7 @@ def read(text: str, file: str) -> list[Document]:
     return found
 
 
-def inside(one: ConfigMap) -> list[Document]:
+def inside(one: ConfigMap) -> list[ConfigDocument]:
     """The configurations in a ConfigMap of the manifests, by key; an empty text is an empty configuration.
 
     Raises InputError for broken YAML and a key that appears twice."""
@@ -62,7 +62,7 @@ def inside(one: ConfigMap) -> list[Document]:
     for key, text in one.data.items():
         at = place_of(one, key)
         trees = list(_shifted(text, at.file, at.line, block="\n" in text)) or [Tree(at.file, at.line, {})]
-        found += [Document(made, key) for made in trees]
+        found += [ConfigDocument(made, key) for made in trees]
     problems = [problem for document in found for problem in document.tree.problems]
     if problems:
         raise InputError(*problems)
@@ -74,7 +74,7 @@ def place_of(one: ConfigMap, key: str) -> Where:
     return where(one, f"data.{key}")
 
 
-def typed(document: Document, value: Any, type_: type[T], path: str, who: str) -> T | list[Problem]:
+def typed(document: ConfigDocument, value: Any, type_: type[T], path: str, who: str) -> T | list[Problem]:
     """``value``, which stands at ``path``, as a struct, or everything that keeps it from being one. ``who``: the
     program that reads it."""
     start = f"{path}." if path else ""
@@ -92,7 +92,7 @@ def typed(document: Document, value: Any, type_: type[T], path: str, who: str) -
     ]
 
 
-def unknown_fields(document: Document, value: Any, type_: type[Any], path: str, effect: str) -> list[Problem]:
+def unknown_fields(document: ConfigDocument, value: Any, type_: type[Any], path: str, effect: str) -> list[Problem]:
     """A problem for each field that ``type_`` has not, with near names; ``effect``: what the program does then."""
     start = f"{path}." if path else ""
     return [
@@ -101,7 +101,7 @@ def unknown_fields(document: Document, value: Any, type_: type[Any], path: str, 
     ]
 
 
-def check_version(document: Document, *, required: bool) -> list[Problem]:
+def check_version(document: ConfigDocument, *, required: bool) -> list[Problem]:
     """What is wrong with ``version``: it has to be ``v1``."""
     value = document.value if isinstance(document.value, dict) else {}
     if "version" not in value:
@@ -126,10 +126,10 @@ def config_map(name: str, data: Mapping[str, str], namespace: str = "") -> str:
     return dump.dump([made])
 
 
-def _unwrapped(outer: Tree, text: str) -> Iterator[Document]:
+def _unwrapped(outer: Tree, text: str) -> Iterator[ConfigDocument]:
     value = outer.value
     if not isinstance(value, dict) or value.get("kind") != "ConfigMap":
-        yield Document(outer)
+        yield ConfigDocument(outer)
         return
     at = partial(place, Origin(outer.file, outer.line), outer.lines)
     data = value.get("data")
@@ -143,7 +143,7 @@ def _unwrapped(outer: Tree, text: str) -> Iterator[Document]:
         line = at(f"data.{key}").line
         made = list(_shifted(inner, outer.file, *_lines(inner, text, line)))
         for one in made or [Tree(outer.file, line, {})]:
-            yield Document(one, key)
+            yield ConfigDocument(one, key)
 
 
 def _lines(inner: str, text: str, line: int) -> tuple[int, bool]:

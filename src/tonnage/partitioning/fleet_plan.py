@@ -18,7 +18,7 @@ from tonnage.facts import mig
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, mask_of, resource
 from tonnage.partitioning.patterns import Prices, patterns
-from tonnage.partitioning.program import Class, GpuGroup, Solution, solve
+from tonnage.partitioning.program import Class, GpuGroup, LayoutSolution, solve
 from tonnage.partitioning.relayout import Change
 
 WHOLE = 8
@@ -182,7 +182,7 @@ def _answer(
     demands: Sequence[Demand],
     layouts: Sequence[Layout],
     asked: _Asked,
-    solution: Solution,
+    solution: LayoutSolution,
 ) -> FleetPlan:
     takers = _takers(demands, asked, solution)
     made = []
@@ -216,7 +216,7 @@ def _answer(
     )
 
 
-def _takers(demands: Sequence[Demand], asked: _Asked, solution: Solution) -> dict[tuple[str, str], Iterator[int]]:
+def _takers(demands: Sequence[Demand], asked: _Asked, solution: LayoutSolution) -> dict[tuple[str, str], Iterator[int]]:
     """By (model, profile), the numbers of the demands that get its instances, each as often as it gets one."""
     found: dict[tuple[str, str], list[int]] = {}
     for members, one, counts in zip(asked.members, asked.classes, solution.served, strict=True):

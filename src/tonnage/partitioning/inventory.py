@@ -30,7 +30,7 @@ _NAMED = 3
 
 
 @dataclass(slots=True)
-class Inventory:
+class CardInventory:
     """``cards`` by node and index. ``demands``: of pods that have no node yet. ``whole``: workloads that ask for whole
     GPUs, which are not planned for. ``uncut``: nodes whose GPUs cannot be partitioned."""
 
@@ -55,13 +55,13 @@ def inventory(
     deployments: Sequence[apps.Deployment] = (),
     configs: Sequence[Spec] = (),
     hourly: Mapping[str, int] | None = None,
-) -> Inventory:
+) -> CardInventory:
     """The cards of these nodes, instances that pods hold marked as in use, and the MIG instances that other pods ask
     for, those among them that a Deployment has yet to make.
 
     ``configs``: mig-parted files that the label nvidia.com/mig.config may name, before its own. ``hourly``: micro-USD
     an hour by instance type. Raises InputError for nodes that cannot be as they say."""
-    found = Inventory()
+    found = CardInventory()
     held: dict[str, Counter[str]] = {}
     alive = [pod for pod in pods if pod.status.phase not in core.FINISHED]
     for pod in alive:
@@ -87,7 +87,7 @@ def _is_gpu(resource: str) -> bool:
     return resource == GPU or resource.startswith(MIG_PREFIX)
 
 
-def _demand(found: Inventory, name: str, asks: Mapping[str, int], pods: int) -> None:
+def _demand(found: CardInventory, name: str, asks: Mapping[str, int], pods: int) -> None:
     if pods <= 0:
         return
     for resource, count in sorted(asks.items()):
@@ -98,7 +98,7 @@ def _demand(found: Inventory, name: str, asks: Mapping[str, int], pods: int) -> 
 
 
 def _add_node(
-    found: Inventory, node: core.Node, held: Counter[str], configs: Sequence[Spec], hourly: Mapping[str, int]
+    found: CardInventory, node: core.Node, held: Counter[str], configs: Sequence[Spec], hourly: Mapping[str, int]
 ) -> None:
     """The node's cards; those that pods hold whole are left out."""
     labels = node.metadata.labels

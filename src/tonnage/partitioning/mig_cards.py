@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import Struct
-
 from tonnage.errors import InputError, Problem
 from tonnage.facts import mig, mig_devices, names
 from tonnage.fleet.compute import divided
@@ -20,7 +18,8 @@ from tonnage.partitioning.mig_parted import DeviceId, Entry, Spec
 from tonnage.partitioning.refusals import why_not
 
 
-class Made(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class EntryLayout:
     """What one entry makes on each card of a GPU model. ``layout``: None where MIG is off; empty: on, no instance.
 
     ``gpu`` is empty where an entry without a filter and instances is for every GPU. ``cards``: the boards by name."""
@@ -31,7 +30,8 @@ class Made(Struct, frozen=True):
     cards: tuple[str, ...] = ()
 
 
-class RefusedLayout(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RefusedLayout:
     """A layout that the GPU model cannot have: why, and the largest part of it that can be, drawn."""
 
     entry: int
@@ -46,7 +46,7 @@ class ConfigResult:
     good to know."""
 
     name: str
-    made: list[Made] = field(default_factory=list)
+    made: list[EntryLayout] = field(default_factory=list)
     refused: list[RefusedLayout] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -83,7 +83,7 @@ def _outcome(spec: Spec, name: str, entries: Sequence[Entry], gpu: str) -> Confi
         elif entry.profiles:
             _for_all(spec, found, number, entry, gpu)
         else:
-            found.made.append(Made(number, gpu, () if entry.mig_enabled else None))
+            found.made.append(EntryLayout(number, gpu, () if entry.mig_enabled else None))
         for earlier, other in enumerate(entries[:number]):
             if entry.overlaps(other):
                 line = spec.where(name, earlier).line
@@ -106,7 +106,7 @@ def _filtered(spec: Spec, found: ConfigResult, number: int, entry: Entry, gpu: s
             boards.setdefault(board.gpu, []).append(board.card)
     for model, cards in boards.items():
         if not entry.profiles:
-            found.made.append(Made(number, model, () if entry.mig_enabled else None, tuple(cards)))
+            found.made.append(EntryLayout(number, model, () if entry.mig_enabled else None, tuple(cards)))
             continue
         refused = _placed(found, number, entry, model, tuple(cards))
         if refused is not None:
@@ -138,7 +138,7 @@ def _placed(found: ConfigResult, number: int, entry: Entry, model: str, cards: t
     if isinstance(made, RefusedLayout):
         found.refused.append(made)
         return made
-    found.made.append(Made(number, model, made, cards))
+    found.made.append(EntryLayout(number, model, made, cards))
     return None
 
 

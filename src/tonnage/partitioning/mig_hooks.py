@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tonnage.errors import InputError
 from tonnage.facts import names
-from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields
+from tonnage.partitioning.documents import ConfigDocument, check_version, typed, unknown_fields
 from tonnage.partitioning.mig_parted import WHO
 
 HOOKS = ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
@@ -32,7 +32,7 @@ class Hooks(Struct, frozen=True):
     hooks: Mapping[str, tuple[Hook, ...]]
 
 
-def parse(document: Document) -> Hooks:
+def parse(document: ConfigDocument) -> Hooks:
     """The hooks of a document. Raises InputError for what mig-parted refuses, and for a moment that never comes."""
     problems = check_version(document, required=True)
     value = document.value if isinstance(document.value, dict) else {}

@@ -16,7 +16,7 @@ from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import names
 from tonnage.facts.mig_devices import VENDOR
 from tonnage.objects.decode import show
-from tonnage.partitioning.documents import Document, check_version, typed, unknown_fields, yaml_text
+from tonnage.partitioning.documents import ConfigDocument, check_version, typed, unknown_fields, yaml_text
 
 WHO = "mig-parted"
 _FIELDS = ("version", "mig-configs")
@@ -92,7 +92,7 @@ class Spec(Struct, frozen=True):
     """The named configurations of a file, in its order, and where they stand."""
 
     configs: Mapping[str, tuple[Entry, ...]]
-    document: Document | None = None
+    document: ConfigDocument | None = None
 
     def where(self, name: str, entry: int | None = None, field: str = "") -> Where:
         """The place of a configuration, one of its entries, or a field of that."""
@@ -107,7 +107,7 @@ def path(name: str, entry: int | None = None, field: str = "") -> str:
     return f"{whole}.{field}" if field else whole
 
 
-def parse(document: Document) -> Spec:
+def parse(document: ConfigDocument) -> Spec:
     """The configurations of a document. Raises InputError with everything that mig-parted would refuse, by line."""
     value = document.value
     if not isinstance(value, dict):
@@ -138,7 +138,7 @@ def parse(document: Document) -> Spec:
     return Spec(found, document)
 
 
-def _entry(document: Document, content: Any, at: str, problems: list[Problem]) -> Entry | None:
+def _entry(document: ConfigDocument, content: Any, at: str, problems: list[Problem]) -> Entry | None:
     if not isinstance(content, dict):
         problems.append(document.problem(at, f"{show(content)} is not a mapping", "expected devices and mig-enabled"))
         return None

@@ -96,7 +96,7 @@ def most_clients(gpu: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class MpsClient:
     """A process while it runs on the GPU: the part of the SMs that its kernels fill, and of the memory bandwidth that
     they use, when alone (0 to 1). ``percent``: its limit of threads."""
 
@@ -105,7 +105,7 @@ class Client:
     percent: float = 100.0
 
 
-def divide(clients: Sequence[Client]) -> tuple[float, ...]:
+def divide(clients: Sequence[MpsClient]) -> tuple[float, ...]:
     """The speed of each, as a part of its speed alone, while all of them run.
 
     A client has at most its percentage of the SMs. Where these are more than all, all have less by the same factor;
@@ -122,7 +122,7 @@ def divide(clients: Sequence[Client]) -> tuple[float, ...]:
     return tuple(speeds)
 
 
-def side_by_side(clients: Sequence[Client]) -> list[ProcessShare]:
+def side_by_side(clients: Sequence[MpsClient]) -> list[ProcessShare]:
     """The part of the GPU's time and the speed of each client while all of them run (:func:`divide`). Those that use
     other parts of the GPU than their neighbours are faster together than in turns; their parts of its time never add up
     to more than the GPU all the same. Raises ValueError as :func:`divide` does."""

@@ -9,10 +9,10 @@ bounds what any plan can, so the answer comes with its gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.partitioning.patterns import Pattern
@@ -27,7 +27,8 @@ NODES = 2_000
 depend on the machine."""
 
 
-class GpuGroup(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class GpuGroup:
     """``count`` cards of the model ``model`` that can take these patterns; ``Pattern.offers`` follows ``offered``."""
 
     model: str
@@ -36,7 +37,8 @@ class GpuGroup(Struct, frozen=True):
     patterns: Sequence[Pattern]
 
 
-class Class(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Class:
     """``count`` demands of one kind. ``takes``: the (model, profile) that serve one; ``value``: what one is worth."""
 
     count: int
@@ -44,7 +46,8 @@ class Class(Struct, frozen=True):
     takes: tuple[tuple[str, str], ...]
 
 
-class Solution(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LayoutSolution:
     """``cards``: by group, cards by pattern (the others stay). ``served``: by class, how many by what it takes.
 
     ``worth``: the objective reached; ``bound``: no plan reaches more."""
@@ -55,7 +58,8 @@ class Solution(Struct, frozen=True):
     bound: float
 
 
-class _Columns(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _Columns:
     """The matrix. Columns: patterns group by group, then what serves class by class. Rows: cards of each group, demands
     of each class, instances of each (model, profile). Every row is at most ``limits``."""
 
@@ -69,7 +73,7 @@ class _Columns(Struct, frozen=True):
     """Group of each pattern's column."""
 
 
-def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> Solution:
+def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> LayoutSolution:
     """Cards and demands so that the value served less the patterns' prices is as large as can be.
 
     Exact for programs of up to :data:`EXACT_COLUMNS` patterns that the search finishes within :data:`NODES` nodes."""
@@ -90,7 +94,7 @@ def solve(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> Solution:
     for one in classes:
         served.append(numbers[at : at + len(one.takes)])
         at += len(one.takes)
-    return Solution(cards, served, float(columns.gains @ np.rint(found)), bound)
+    return LayoutSolution(cards, served, float(columns.gains @ np.rint(found)), bound)
 
 
 def _columns(groups: Sequence[GpuGroup], classes: Sequence[Class]) -> _Columns:

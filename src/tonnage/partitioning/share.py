@@ -280,14 +280,14 @@ def _saved(asked: Question, now: Way, best: Way) -> str:
     claim = 1 - asked.load / now.gpus
     said = f"By load alone {asked.load:,.1f} of {now.gpus} GPUs would do, {claim:.0%} less."
     if now.hourly is None or now.bought is None or best.hourly is None or best.bought is None:
-        return f"{said} Really it is {best.gpus} GPUs."
+        return f"{said} In fact it takes {best.gpus} GPUs."
     less, off = 1 - best.hourly / now.hourly, now.bought - best.bought
     bill = f"the bill for whole instances falls by ${usd(off):,.2f} an hour" if off > 0 else _unchanged(best)
-    return f"{said} Really it is {less:.0%} less for the GPUs used, and {bill}."
+    return f"{said} In fact the GPUs used cost {less:.0%} less, and {bill}."
 
 
 def _unchanged(best: Way) -> str:
-    return f"the bill for whole instances does not fall: the GPUs beside these {best.gpus} must find other work"
+    return f"the bill for whole instances does not fall: the GPUs beside these {best.gpus} need other work"
 
 
 Workload = SharingWorkload

@@ -64,7 +64,7 @@ def cut(asked: Question) -> Way:
 
     def serve(holds: tuple[int, ...]) -> tuple[Got, ...] | str:
         placed = layouts.place(on, [chosen[i].piece for i in holds])
-        return "no place for it" if placed is None else tuple(chosen[i] for i in holds)
+        return "it does not fit" if placed is None else tuple(chosen[i] for i in holds)
 
     return _way(asked, "mig", APART, serve, MIG_CONFIG)
 
@@ -155,7 +155,7 @@ def _replicas(asked: Question, replicas: int) -> Way:
         large = next((one for one in held if one.memory_mib > given.memory_mib), None)
         if large is not None or len(held) > replicas:
             return f"{large.name} needs more than 1/{replicas} of the memory" if large else "all replicas are taken"
-        speeds = mps.divide([mps.Client(one.sms, one.bandwidth, given.percent) for one in held])
+        speeds = mps.divide([mps.MpsClient(one.sms, one.bandwidth, given.percent) for one in held])
         return _enough(
             asked,
             held,

@@ -1,4 +1,4 @@
-"""A fleet as it would be: pods that wait are bound for a trial, and GPUs repartitioned so that more of them can be.
+"""A fleet as it would be: pending pods are bound for a trial, and GPUs repartitioned so that more of them can be.
 
 Everything happens inside a what-if of the fleet. Which nodes let a pod in, and what rules about other pods leave, is
 asked of the scheduler (:class:`tonnage.fleet.filters.Filters`).
@@ -57,18 +57,18 @@ class TrialGpu(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class NodeRelayout:
     """GPUs of one node to repartition, and how. ``destroyed``: how many instances go."""
 
     changes: list[tuple[TrialGpu, Instances]]
     destroyed: int
 
 
-NOTHING = Planned([], 0)
+NOTHING = NodeRelayout([], 0)
 
 
 @dataclass(slots=True)
-class Attempt:
+class Savepoint:
     """A part of a trial; ``keep``: it stands when it is over, else all that was done in it is undone."""
 
     keep: bool = False
@@ -88,12 +88,14 @@ class LayoutTrial:
     _admitting: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _versions: dict[int, int] = field(default_factory=dict)  # by node row; undoing brings the old number back
     _last: int = 0
-    _planned: dict[tuple[int, int, int], Planned] = field(default_factory=dict)  # by class, node row and its version
+    _planned: dict[tuple[int, int, int], NodeRelayout] = field(
+        default_factory=dict
+    )  # by class, node row and its version
 
     @contextmanager
-    def attempt(self) -> Iterator[Attempt]:
+    def attempt(self) -> Iterator[Savepoint]:
         """What is done inside the block is undone when it ends, unless it is to be kept."""
-        attempt, mark, versions = Attempt(), len(self.done), dict(self._versions)
+        attempt, mark, versions = Savepoint(), len(self.done), dict(self._versions)
         yield attempt
         if not attempt.keep:
             self._versions = versions
@@ -190,13 +192,13 @@ class LayoutTrial:
             self._planned[self._key(pod, row)] = NOTHING
         return attempt.keep
 
-    def planned(self, pod: int, row: int) -> Planned:
+    def planned(self, pod: int, row: int) -> NodeRelayout:
         """What to repartition on this node for the pod."""
         key = self._key(pod, row)
         if key not in self._planned:
             changes = self.plan([pod], (row,))
             gone = sum(one not in as_layout(goal) for site, goal in changes for one in as_layout(site.now))
-            self._planned[key] = Planned(changes, gone)
+            self._planned[key] = NodeRelayout(changes, gone)
         return self._planned[key]
 
     def _key(self, pod: int, row: int) -> tuple[int, int, int]:

@@ -151,7 +151,7 @@ def blocker(one: RunningNode, now_ns: int, *, eventual: bool = False) -> str:
     for pod in one.pods:
         if _blocks(pod, now_ns):
             several = len(pod.budgets) > 1
-            why = "several PodDisruptionBudgets select it" if several else "its PodDisruptionBudget has no room"
+            why = "several PodDisruptionBudgets select it" if several else "its PodDisruptionBudget allows no eviction"
             return f"pod {pod.pod.ref.name}: {why}"
     return ""
 

@@ -96,7 +96,8 @@ def disrupt(
     return None if found is None else one.command(found)
 
 
-class Proposal(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class DisruptionProposal:
     """Nodes that could go, before anything is bought: ``claims`` take the pods that find no room elsewhere."""
 
     reason: str
@@ -119,15 +120,15 @@ class Round:
     gates: Gates = field(default_factory=Gates)
     stays: dict[Ref, str] = field(default_factory=dict)
 
-    def proposal(self) -> Proposal | None:
+    def proposal(self) -> DisruptionProposal | None:
         """What the first method that finds something finds."""
         return self.first() or self.multi_node() or self.single_node()
 
-    def first(self) -> Proposal | None:
+    def first(self) -> DisruptionProposal | None:
         """What comes before consolidation: empty and drifted nodes."""
         return self.emptiness() or self.static_drift() or self.drift()
 
-    def command(self, found: Proposal) -> Command | None:
+    def command(self, found: DisruptionProposal) -> Command | None:
         """With what is launched for it; ``None`` where that cannot be bought."""
         claims, launches = self._launched(found.claims)
         if len(launches) < len(found.claims):
@@ -142,7 +143,7 @@ class Round:
             saves_micro_usd_per_hour=sum(one.price for one in found.going) - spent,
         )
 
-    def emptiness(self) -> Proposal | None:
+    def emptiness(self) -> DisruptionProposal | None:
         """All empty nodes that the budgets allow."""
         budget = self.budget(EMPTY)
         going = []
@@ -150,9 +151,9 @@ class Round:
             if one.empty and one.consolidatable and budget[one.pool.metadata.name] > 0:
                 budget[one.pool.metadata.name] -= 1
                 going.append(one)
-        return Proposal(EMPTY, EMPTINESS, tuple(going)) if going else None
+        return DisruptionProposal(EMPTY, EMPTINESS, tuple(going)) if going else None
 
-    def static_drift(self) -> Proposal | None:
+    def static_drift(self) -> DisruptionProposal | None:
         """The drifted nodes of the first static NodePool that may replace some: as many as its budgets and its limit
         of nodes allow, each by one like it."""
         budget = self.budget(DRIFTED)
@@ -169,10 +170,10 @@ class Round:
             if room > 0:
                 load = static.empty_load(pool, self.catalogue, self.settings)
                 made = tuple(NewNodeClaim(load, [], f"static-{number}") for number in range(room))
-                return Proposal(DRIFTED, STATIC_DRIFT, tuple(going[:room]), made)
+                return DisruptionProposal(DRIFTED, STATIC_DRIFT, tuple(going[:room]), made)
         return None
 
-    def drift(self) -> Proposal | None:
+    def drift(self) -> DisruptionProposal | None:
         """The node that drifted first, those without pods before the others, with as many new nodes as it takes."""
         budget = self.budget(DRIFTED)
         drifted = [one for one in self._sorted(eventual=True) if one.node.drifted_ns is not None]
@@ -182,10 +183,10 @@ class Round:
                 continue
             packing = self._simulated([one], consolidating=False)
             if not isinstance(packing, str):
-                return Proposal(DRIFTED, DRIFT, (one,), packing.claims)
+                return DisruptionProposal(DRIFTED, DRIFT, (one,), packing.claims)
         return None
 
-    def multi_node(self) -> Proposal | None:
+    def multi_node(self) -> DisruptionProposal | None:
         """The most nodes, from the dearest for their disruption on, that at most one cheaper node can stand in for."""
         budget = self.budget(UNDERUTILIZED)
         among = []
@@ -193,7 +194,7 @@ class Round:
             if budget[one.pool.metadata.name] > 0:
                 budget[one.pool.metadata.name] -= 1
                 among.append(one)
-        found: Proposal | None = None
+        found: DisruptionProposal | None = None
         low, high = 1, min(MOST_AT_ONCE, len(among) - 1)
         while low <= high:
             middle = (low + high) // 2
@@ -204,7 +205,7 @@ class Round:
                 found, low = proposed, middle + 1
         return found
 
-    def single_node(self) -> Proposal | None:
+    def single_node(self) -> DisruptionProposal | None:
         """The first node that can go alone. NodePools take turns, the one with the node that is dearest for its
         disruption first; Karpenter has them take turns in any order (singlenodeconsolidation.go, shuffleCandidates)."""
         budget = self.budget(UNDERUTILIZED)
@@ -223,7 +224,7 @@ class Round:
                 self.stays[one.node.ref] = found
         return None
 
-    def alone(self, one: Candidate) -> Proposal | str:
+    def alone(self, one: Candidate) -> DisruptionProposal | str:
         """What single-node consolidation makes of this node, or why it stays."""
         if not balanced.approved([one], one.price, self._totals):
             return NOT_WORTH_IT
@@ -380,7 +381,7 @@ class Round:
             return f"not all pods would schedule, {_listed(waiting)}: would schedule against uninitialized nodes"
         return packing
 
-    def _fewer(self, going: Sequence[Candidate], method: str) -> Proposal | str:
+    def _fewer(self, going: Sequence[Candidate], method: str) -> DisruptionProposal | str:
         """These nodes give way to none, or to one that costs less than they do; why not where they do not."""
         packing = self._simulated(going, consolidating=True)
         if isinstance(packing, str):
@@ -398,7 +399,7 @@ class Round:
             price -= cheapest_micro_usd(load, claim.load.requirements)
         if not balanced.approved(going, price, self._totals):
             return NOT_WORTH_IT
-        return Proposal(UNDERUTILIZED, method, tuple(going), claims)
+        return DisruptionProposal(UNDERUTILIZED, method, tuple(going), claims)
 
     def _launched(self, claims: Iterable[NewNodeClaim]) -> tuple[tuple[PlannedClaim, ...], tuple[Launch, ...]]:
         """What is launched for these claims; those for which nothing can be are left out."""

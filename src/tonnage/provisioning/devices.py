@@ -20,7 +20,7 @@ from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
 from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards
 from tonnage.fleet.columns import distinct
 from tonnage.fleet.outfit import Outfit, outfit
-from tonnage.fleet.rows import NodeRow, NodeSpec
+from tonnage.fleet.rows import FleetNode, NodeRow
 from tonnage.fleet.state import Fleet
 from tonnage.partitioning.node_cuts import OWN, READ, STATED, Configurations, NodeCuts, cut_node
 from tonnage.provisioning.requirements import Requirements
@@ -58,7 +58,7 @@ def machine(
     made = _cut(of, labels, configurations)
     offers = made.offers if allocatable is None else allocatable
     stated = {GPU_MEMORY: str(_memory(of)), **labels}
-    spec = NodeSpec(
+    spec = FleetNode(
         of.name, offers, stated, instance_type=of.name, gpu=of.gpu, device_resource=of.resource, cuts=made.cuts
     )
     return outfit(NodeRow(spec, stated, (), set()), offers)
@@ -78,14 +78,14 @@ def _memory(of: instances.InstanceType) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Devices:
+class FreeDevices:
     """What is free of the devices of some kinds of nodes: ``outfits``, one row of ``cards`` each."""
 
     outfits: tuple[Outfit, ...]
     cards: Cards
 
     @classmethod
-    def untouched(cls, outfits: Sequence[Outfit]) -> Devices:
+    def untouched(cls, outfits: Sequence[Outfit]) -> FreeDevices:
         """Of nodes without pods."""
         cards = Cards(len(outfits), max((one.count for one in outfits), default=0))
         for row, one in enumerate(outfits):
@@ -93,19 +93,19 @@ class Devices:
         return cls(tuple(outfits), cards)
 
     @classmethod
-    def of_node(cls, fleet: Fleet, row: int) -> Devices:
+    def of_node(cls, fleet: Fleet, row: int) -> FreeDevices:
         """Of a node that is there, as they are now."""
         cards, node = fleet.cards.select([row]), fleet.node(row)
         count, memory = int((cards.holder[0] != NO_DEVICE).sum()), int(cards.memory[0])
         return cls((Outfit(node.cuts, count, memory, fleet.device_unit(row), fleet.allocatable_of(row)),), cards)
 
-    def only(self, row: int) -> Devices:
+    def only(self, row: int) -> FreeDevices:
         """A copy of one row."""
-        return Devices((self.outfits[row],), self.cards.select([row]))
+        return FreeDevices((self.outfits[row],), self.cards.select([row]))
 
-    def copy(self) -> Devices:
+    def copy(self) -> FreeDevices:
         """Another to go on with."""
-        return Devices(self.outfits, self.cards.select(range(len(self.outfits))))
+        return FreeDevices(self.outfits, self.cards.select(range(len(self.outfits))))
 
     def in_use(self, row: int) -> dict[str, int]:
         """How many devices something is on, by the resource that counts whole ones."""
@@ -139,17 +139,17 @@ def coming(
     allocatable: Mapping[str, int],
     held: Mapping[str, int],
     configurations: Configurations = OWN,
-) -> Devices | None:
+) -> FreeDevices | None:
     """The devices of a node on its way that will have ``allocatable``, of which ``held`` are taken whole; None where
     nothing is known of its type."""
     if not instances.known(instance_type):
         return None
-    made = Devices.untouched([machine(instances.get(instance_type), labels, allocatable, configurations)])
+    made = FreeDevices.untouched([machine(instances.get(instance_type), labels, allocatable, configurations)])
     made.hold(0, held.get(made.outfits[0].unit, 0))
     return made
 
 
-class Machines:
+class NewNodeDevices:
     """The devices that new nodes of one NodePool would have, by layout and instance type; those with equal ones share
     a row.
 
@@ -187,9 +187,9 @@ class Machines:
         return np.array(found, np.intp)
 
     @cached_property
-    def untouched(self) -> Devices:
+    def untouched(self) -> FreeDevices:
         """The devices of new nodes."""
-        return Devices.untouched(list(self._distinct.values()))
+        return FreeDevices.untouched(list(self._distinct.values()))
 
     @cached_property
     def _distinct(self) -> dict[tuple[object, ...], Outfit]:
@@ -211,12 +211,12 @@ class Machines:
         """Of each type, the most of a resource that its devices offer in any layout."""
         return [max(one.allocatable.get(resource, 0) for one in of_type) for of_type in zip(*self.outfits, strict=True)]
 
-    def of(self, devices: Devices, layout: int, index: int) -> Devices | None:
+    def of(self, devices: FreeDevices, layout: int, index: int) -> FreeDevices | None:
         """Those of one layout and type; None where it has none."""
         row = int(self.rows[layout, index])
         return devices.only(row) if row >= 0 else None
 
-    def held(self, columns: Mapping[str, int], requests: Amounts, choices: Mask) -> Devices:
+    def held(self, columns: Mapping[str, int], requests: Amounts, choices: Mask) -> FreeDevices:
         """The devices of new nodes on which pods have this many whole ones, of these layouts and types at least."""
         made = self.untouched.copy()
         for row in self.rows_of(choices):
@@ -228,7 +228,9 @@ class Machines:
         """The rows that these layouts and types have."""
         return [row for row in distinct(self.rows[choices]) if row >= 0]
 
-    def joined(self, devices: Devices, ask: Ask, amounts: Mapping[str, int], choices: Mask) -> tuple[Devices, Mask]:
+    def joined(
+        self, devices: FreeDevices, ask: Ask, amounts: Mapping[str, int], choices: Mask
+    ) -> tuple[FreeDevices, Mask]:
         """The devices once one more pod has what it asks of them, and those of the layouts and types that give it. What
         the pod asks for by a name that means a larger part of a device in one layout than in another, such as
         nvidia.com/gpu, is the largest."""

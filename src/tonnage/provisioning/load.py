@@ -13,7 +13,7 @@ from tonnage.fleet.ports import Port, clash
 from tonnage.objects import selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Amounts, Catalogue, Offers, TypeMask
-from tonnage.provisioning.devices import Devices, Mask
+from tonnage.provisioning.devices import FreeDevices, Mask
 from tonnage.provisioning.launch import short_of_values
 from tonnage.provisioning.pods import RelaxationStep
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -58,8 +58,9 @@ class ClaimLoad:
     """The pods of a planned NodeClaim taken together: requirements, summed requests, types that still fit.
 
     ``devices``: those of the types with what the pods have of them; None while it is whole ones that count.
-    ``choices``: the ways to partition GPUs (rows, :class:`Machines`) that still fit, of each type (columns). ``asked``:
-    the resources of devices that its pods ask for, where there are several ways. ``ports``: those that its pods take.
+    ``choices``: the ways to partition GPUs (rows, :class:`NewNodeDevices`) that still fit, of each type (columns).
+    ``asked``: the resources of devices that its pods ask for, where there are several ways. ``ports``: those that
+    its pods take.
     """
 
     market: Market
@@ -69,7 +70,7 @@ class ClaimLoad:
     requests: Amounts
     choices: Mask
     pods: int = 0
-    devices: Devices | None = None
+    devices: FreeDevices | None = None
     asked: frozenset[str] = frozenset()
     ports: tuple[Port, ...] = ()
     _joined: dict[tuple[int, tuple[Requirement, ...]], ClaimLoad | None] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from tonnage.fleet.fits import describe
 from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import EFA
-from tonnage.provisioning.devices import Devices, beyond_counting, machine
+from tonnage.provisioning.devices import FreeDevices, beyond_counting, machine
 from tonnage.provisioning.explain import amount_text, taint_text
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirements
@@ -173,7 +173,7 @@ def _unfit_devices(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape
     for other in group.instance_types:
         if not instances.known(other):
             return f"may also make {other}, whose devices are not known"
-        devices = Devices.untouched([machine(instances.get(other), group.labels)])
+        devices = FreeDevices.untouched([machine(instances.get(other), group.labels)])
         for pod, shape in pods.items():
             if shape.ask.kind is not Kind.NONE and not devices.take(0, shape.ask, shape.requests):
                 return f"may make {other}, whose devices have no room for {describe(shape.ask)} of {pod}"
@@ -190,7 +190,7 @@ def _unfit_pods(group: NodeGroup, launch: Launch, pods: Mapping[Ref, PodShape]) 
             for pod, terms in wanted:
                 unmet = [broken(term, node) for term in terms]
                 if None not in unmet:
-                    return f"{instance_type} in {zone} would not do for {pod}, which wants {unmet[0]}"
+                    return f"{instance_type} in {zone} does not meet the requirement of {pod}: {unmet[0]}"
     return ""
 
 

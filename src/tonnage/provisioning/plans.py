@@ -11,7 +11,7 @@ from tonnage.facts.price_book import Reservation
 from tonnage.objects import core
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning.catalogue import OfferingKey
-from tonnage.provisioning.devices import Devices, coming
+from tonnage.provisioning.devices import FreeDevices, coming
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import BoundPod, ExistingNode, PodShape
 from tonnage.provisioning.requirements import Requirements
@@ -62,7 +62,7 @@ class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):
     allocatable: dict[str, int]
     capacity: dict[str, int]
     pods: tuple[Ref, ...]
-    devices: Devices | None = None
+    devices: FreeDevices | None = None
 
     def in_flight(self, *, with_pods: bool = True, configurations: Configurations = OWN) -> ExistingNode:
         """The node on its way, as the next plan sees it: its DaemonSets already counted, and its pods too.

@@ -11,7 +11,7 @@ from tonnage.fleet import asks
 from tonnage.fleet.asks import NOTHING, Ask
 from tonnage.fleet.ports import Port, host_ports
 from tonnage.objects import core
-from tonnage.provisioning.devices import Devices
+from tonnage.provisioning.devices import FreeDevices
 from tonnage.provisioning.requirements import Requirement, Requirements
 
 
@@ -108,7 +108,7 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     node_pool: str = ""
     capacity: dict[str, int] = {}
     deleted: bool = False
-    devices: Devices | None = None
+    devices: FreeDevices | None = None
     host_ports: tuple[Port, ...] = ()
     held: bool = False
 

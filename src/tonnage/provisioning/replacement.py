@@ -44,7 +44,7 @@ class Replacing(Struct, frozen=True):
         return found or NOT_CHEAPER
 
     def _cheaper(self, load: ClaimLoad, going: Sequence[Candidate], price: int) -> ClaimLoad | str | None:
-        """The load with the types that cost less even where they are dearest, bought as spot where spot may be had."""
+        """The load with the types that cost less even where they are dearest, bought as spot where spot is offered."""
         spot = Requirement.of(labels.CAPACITY_TYPE, "In", (labels.SPOT,))
         may = load.requirements.get(labels.CAPACITY_TYPE)
         allows_spot = may is None or may.has(labels.SPOT)

@@ -20,7 +20,7 @@ from tonnage.provisioning import labels
 from tonnage.provisioning.auto_mode import granted as auto_granted
 from tonnage.provisioning.auto_mode import is_auto
 from tonnage.provisioning.catalogue import Amounts, Catalogue, TypeMask
-from tonnage.provisioning.devices import Machines, beyond_counting
+from tonnage.provisioning.devices import NewNodeDevices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.pods import PodShape, strict_requirements
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -51,7 +51,7 @@ class PoolTemplate(Struct, frozen=True, eq=False):
     capacity: Amounts
     free: Amounts
     daemons: Amounts
-    machines: Machines
+    machines: NewNodeDevices
     ports: tuple[tuple[TypeMask, tuple[Port, ...]], ...] = ()
     taken_for_granted: Requirements = field(default_factory=Requirements)
     auto: bool = False
@@ -99,7 +99,7 @@ def compile_pool(
     capacity, allocatable = catalogue.with_storage(storage or NodeStorage())
     types = _types(catalogue, requirements)
     ways = [{**own_labels, **one} for one in layouts_of(requirements)]
-    machines = Machines(catalogue.types, types, ways, configurations)
+    machines = NewNodeDevices(catalogue.types, types, ways, configurations)
     if machines.cut and GPU in catalogue.column:
         allocatable = allocatable.copy()
         allocatable[:, catalogue.column[GPU]] = machines.most(GPU)

@@ -45,7 +45,8 @@ class Peers:
 
 
 class Verdict(Enum):
-    """Whether a node takes a pod, as far as rules about nodes go. NEVER: there will be no fewer pods on it."""
+    """Whether a node is feasible for a pod, as far as rules about nodes go. NEVER: there will be no fewer pods on
+    it."""
 
     YES = "yes"
     NOT_NOW = "not now"

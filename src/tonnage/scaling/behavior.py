@@ -33,7 +33,7 @@ class PolicyKind(Enum):
     PERCENT = "Percent"
 
 
-class Select(Enum):
+class SelectPolicy(Enum):
     """Which of several policies wins."""
 
     MAX = "Max"  # the largest change
@@ -52,12 +52,12 @@ class ScalingPolicy(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScalingRules:
     """The rules of one direction."""
 
     window_ns: int
     policies: tuple[ScalingPolicy, ...]
-    select: Select = Select.MAX
+    select: SelectPolicy = SelectPolicy.MAX
 
     @property
     def longest_period_ns(self) -> int:
@@ -65,10 +65,10 @@ class Rules:
         return max((policy.period_ns for policy in self.policies), default=0)
 
 
-DEFAULT_UP = Rules(
+DEFAULT_UP = ScalingRules(
     0, (ScalingPolicy(PolicyKind.PODS, 4, DEFAULT_PERIOD_NS), ScalingPolicy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS))
 )
-DEFAULT_DOWN = Rules(DOWNSCALE_STABILIZATION_NS, (ScalingPolicy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS),))
+DEFAULT_DOWN = ScalingRules(DOWNSCALE_STABILIZATION_NS, (ScalingPolicy(PolicyKind.PERCENT, 100, DEFAULT_PERIOD_NS),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Behavior:
     limits acts.
     """
 
-    up: Rules = DEFAULT_UP
-    down: Rules = DEFAULT_DOWN
+    up: ScalingRules = DEFAULT_UP
+    down: ScalingRules = DEFAULT_DOWN
     tolerance: Tolerance = field(default_factory=Tolerance)
     explicit: bool = False
 
@@ -161,25 +161,25 @@ def _limit_legacy(current: int, desired: int, lowest: int, highest: int) -> Limi
     return Limited(desired)
 
 
-def up_limit(rules: Rules, history: History, current: int, now_ns: int) -> int:
+def up_limit(rules: ScalingRules, history: History, current: int, now_ns: int) -> int:
     """The highest count that the policies allow now. Percentages round up, so that small counts can grow
     at all.
     """
     allowed = _allowed(rules, history, current, now_ns, 1, math.ceil)
-    return min(allowed) if rules.select is Select.MIN else max(allowed)
+    return min(allowed) if rules.select is SelectPolicy.MIN else max(allowed)
 
 
-def down_limit(rules: Rules, history: History, current: int, now_ns: int) -> int:
+def down_limit(rules: ScalingRules, history: History, current: int, now_ns: int) -> int:
     """The lowest count that the policies allow now. Percentages truncate: 25 % off 10 is 7, not 8."""
     allowed = _allowed(rules, history, current, now_ns, -1, math.trunc)
-    return max(allowed) if rules.select is Select.MIN else min(allowed)
+    return max(allowed) if rules.select is SelectPolicy.MIN else min(allowed)
 
 
 def _allowed(
-    rules: Rules, history: History, current: int, now_ns: int, sign: int, whole: Callable[[float], int]
+    rules: ScalingRules, history: History, current: int, now_ns: int, sign: int, whole: Callable[[float], int]
 ) -> list[int]:
     """What each policy allows; as many as there are now where none counts."""
-    if rules.select is Select.DISABLED or not rules.policies:
+    if rules.select is SelectPolicy.DISABLED or not rules.policies:
         return [current]
     allowed = []
     for policy in rules.policies:
@@ -213,7 +213,7 @@ def scaled(history: History, behavior: Behavior, before: int, after: int, now_ns
     return History(history.recommendations, history.ups, downs)
 
 
-def _stored(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: Rules) -> tuple[ScaleEvent, ...]:
+def _stored(events: tuple[ScaleEvent, ...], event: ScaleEvent, rules: ScalingRules) -> tuple[ScaleEvent, ...]:
     oldest = event.at_ns - rules.longest_period_ns
     place = next((index for index in reversed(range(len(events))) if events[index].at_ns < oldest), None)
     if place is None:

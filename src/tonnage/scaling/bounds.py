@@ -15,7 +15,7 @@ from itertools import product
 from msgspec import Struct
 
 from tonnage.facts import metric_names
-from tonnage.facts.metric_names import Metric
+from tonnage.facts.metric_names import ExportedMetric
 from tonnage.metrics.functions import divide
 from tonnage.metrics.syntax import (
     COMPARISONS,
@@ -84,7 +84,7 @@ ANY = Interval()
 NOT_NEGATIVE = Interval(0.0, math.inf)
 
 
-def resolve(name: str) -> Metric | None:
+def resolve(name: str) -> ExportedMetric | None:
     """The metric that a name means: itself, ``vllm:…`` written with an underscore, or what a removed one
     became.
     """

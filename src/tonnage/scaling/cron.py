@@ -7,11 +7,11 @@ window is open. A window may therefore pass midnight, and from a start that neve
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
-from msgspec import Struct
 
 from tonnage.units import NS_PER_S
 
@@ -19,7 +19,8 @@ FIELDS = ("timezone", "start", "end", "desiredReplicas")
 """What a cron trigger's metadata has."""
 
 
-class Window(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CronWindow:
     """``start`` and ``end`` are five cron fields, in the local time of ``timezone`` (an IANA name)."""
 
     start: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.fleet.asks import Kind
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import core
 from tonnage.scaling.waiting import Seats, another
@@ -22,11 +22,12 @@ class FreeRoom:
         self._made = 0
 
     def fill(self, workload: str, gpus: int) -> bool:
-        """Bind one more replica of the workload to the first of the nodes that takes it and of which it gets devices;
-        whether there is one. ``gpus``: devices of a replica; a workload without pods shows no more than that."""
+        """Bind one more replica of the workload to the first of the nodes that is feasible and of which it gets
+        devices; whether there is one. ``gpus``: devices of a replica; a workload without pods shows no more than
+        that."""
         return any(map(self._bind, self._replicas(workload, gpus)))
 
-    def _replicas(self, workload: str, gpus: int) -> Iterator[PodSpec]:
+    def _replicas(self, workload: str, gpus: int) -> Iterator[FleetPod]:
         """What the replica may look like: like the first pod of the workload, else this many devices of each kind."""
         self._made += 1
         known = another(self._snapshot, workload, -self._made)
@@ -40,9 +41,9 @@ class FreeRoom:
                 spec = core.PodSpec(
                     containers=[core.Container(name="replica", resources=requests)], tolerations=everywhere
                 )
-                yield PodSpec("", f"{workload}/{self._made}", "", {}, spec)
+                yield FleetPod("", f"{workload}/{self._made}", "", {}, spec)
 
-    def _bind(self, replica: PodSpec) -> bool:
+    def _bind(self, replica: FleetPod) -> bool:
         fleet = self._fleet
         pod = fleet.add_pod(replica)
         pod_class = fleet.pod_class(pod)

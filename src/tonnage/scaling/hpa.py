@@ -308,9 +308,9 @@ def _verdict(metric: Metric, proposal: Proposal, tolerance: Tolerance, outcome: 
     (status.replicas), be they more or fewer than spec.replicas (kubernetes 1.36 and 1.37, replica_calculator.go)."""
     kept = proposal.ratio is not None and tolerance.holds(proposal.ratio) and outcome.raw != outcome.current
     if outcome.replicas == outcome.current and outcome.raw == outcome.current:
-        text = f"{metric} asks for what is there"
+        text = f"{metric} asks for the current replicas"
     elif kept:
-        text = f"{metric} within tolerance of its target: the {outcome.raw} pods that there are stay"
+        text = f"{metric} within tolerance of its target: the {outcome.raw} current pods stay"
     elif outcome.replicas > outcome.current:
         text = f"{metric} above target"
     elif outcome.replicas < outcome.current:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tonnage.decisions import Reason, Ref, Scalar, Scale
 from tonnage.metrics.promql import Scalar as Number
 from tonnage.metrics.promql import Vector
-from tonnage.scaling.behavior import Select
+from tonnage.scaling.behavior import SelectPolicy
 from tonnage.scaling.formula import FormulaError
 from tonnage.scaling.hpa import HpaSpec, Metric
 from tonnage.scaling.replicas import MetricReading, TargetKind
@@ -92,9 +92,9 @@ def generated_hpa(spec: KedaSpec) -> HpaSpec | None:
         return None
     behavior = spec.behavior
     if spec.paused.scale_in:
-        behavior = replace(behavior, down=replace(behavior.down, select=Select.DISABLED), explicit=True)
+        behavior = replace(behavior, down=replace(behavior.down, select=SelectPolicy.DISABLED), explicit=True)
     if spec.paused.scale_out:
-        behavior = replace(behavior, up=replace(behavior.up, select=Select.DISABLED), explicit=True)
+        behavior = replace(behavior, up=replace(behavior.up, select=SelectPolicy.DISABLED), explicit=True)
     name = spec.hpa_name or f"keda-hpa-{spec.scaled_object.name}"
     return HpaSpec(
         hpa=Ref("HorizontalPodAutoscaler", name, spec.scaled_object.namespace),

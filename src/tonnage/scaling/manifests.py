@@ -16,7 +16,15 @@ from tonnage.objects import keda as keda_objects
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
 from tonnage.scaling import cron
-from tonnage.scaling.behavior import DEFAULT_DOWN, DEFAULT_UP, Behavior, PolicyKind, Rules, ScalingPolicy, Select
+from tonnage.scaling.behavior import (
+    DEFAULT_DOWN,
+    DEFAULT_UP,
+    Behavior,
+    PolicyKind,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+)
 from tonnage.scaling.formula import FormulaError, compile_formula
 from tonnage.scaling.hpa import DEFAULT_CPU_UTILIZATION, DEFAULT_MIN_REPLICAS, HpaSpec, Metric
 from tonnage.scaling.replicas import TOLERANCE, TargetKind, Tolerance
@@ -124,7 +132,7 @@ def query(source: keda_objects.ScaledObject, index: int) -> Query:
     return parse(text, where(source, f"spec.triggers[{index}].metadata.query"))
 
 
-def _window(source: keda_objects.ScaledObject, index: int) -> cron.Window:
+def _window(source: keda_objects.ScaledObject, index: int) -> cron.CronWindow:
     """A cron trigger's window. Raises InputError with all that KEDA cannot make a scaler of."""
     metadata = source.spec.triggers[index].metadata
     timezone, start, end, replicas = (metadata.get(name, "") for name in cron.FIELDS)
@@ -142,7 +150,7 @@ def _window(source: keda_objects.ScaledObject, index: int) -> cron.Window:
             problems.append(Problem(place, f"{found}: expected {expected}", "correct the cron trigger"))
     if problems:
         raise InputError(*problems)
-    return cron.Window(start, end, timezone, int(replicas))
+    return cron.CronWindow(start, end, timezone, int(replicas))
 
 
 def _modifiers(source: keda_objects.ScaledObject) -> Modifiers | None:
@@ -191,7 +199,7 @@ def _milli(written: quantity.Written) -> int:
     return math.ceil(quantity.parse(written) * 1000)
 
 
-def _rules(written: autoscaling.HPAScalingRules | None, default: Rules) -> Rules:
+def _rules(written: autoscaling.HPAScalingRules | None, default: ScalingRules) -> ScalingRules:
     if written is None:
         return default
     window_s = written.stabilization_window_seconds
@@ -199,10 +207,10 @@ def _rules(written: autoscaling.HPAScalingRules | None, default: Rules) -> Rules
         ScalingPolicy(PolicyKind(policy.type), policy.value, policy.period_seconds * NS_PER_S)
         for policy in written.policies
     )
-    return Rules(
+    return ScalingRules(
         default.window_ns if window_s is None else window_s * NS_PER_S,
         policies or default.policies,
-        default.select if written.select_policy is None else Select(written.select_policy),
+        default.select if written.select_policy is None else SelectPolicy(written.select_policy),
     )
 
 

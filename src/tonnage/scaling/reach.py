@@ -5,14 +5,14 @@ values.
 from __future__ import annotations
 
 import math
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from tonnage.scaling.bounds import Interval
 from tonnage.scaling.replicas import TargetKind, Tolerance
 
 
-class Reach(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ReplicaRange:
     """The replica counts between which one metric alone moves a workload, in the long run, within its bounds.
 
     ``lowest`` is where any value within the interval leads at least, ``highest`` where it leads at most."""
@@ -29,7 +29,7 @@ def reach(
     min_replicas: int,
     max_replicas: int,
     tolerance: Tolerance | None = None,
-) -> Reach:
+) -> ReplicaRange:
     """The counts that a metric with these values can lead to, starting from the minimum.
 
     ``target`` is in the metric's unit and above 0. With ``AverageValue`` a value v asks for ceil(v /
@@ -42,10 +42,10 @@ def reach(
         grows, shrinks = high / target > 1 + band.up, low / target < 1 - band.down
         always = low / target > 1 + band.up
         lowest = max_replicas if always else min_replicas
-        return Reach(lowest if not shrinks else min_replicas, max_replicas if grows else min_replicas)
+        return ReplicaRange(lowest if not shrinks else min_replicas, max_replicas if grows else min_replicas)
     highest = _asked(high, target, min_replicas, max_replicas, band)
     lowest = _asked(low, target, min_replicas, max_replicas, band)
-    return Reach(min(lowest, highest), highest)
+    return ReplicaRange(min(lowest, highest), highest)
 
 
 def _asked(value: float, target: float, low: int, high: int, band: Tolerance) -> int:

@@ -119,7 +119,7 @@ def reallocate(source: GpuHolder, target: GpuHolder, gpus: int) -> Reallocation:
         keeps = f" and keeps {least}" if least else ""
         hint = f"ask for at most {most} GPUs" if most else "lower its minimum first, or name another workload"
         has = "1 replica" if source.replicas == 1 else f"{source.replicas} replicas"
-        raise CannotGive(f"{source.ref} has {has}{keeps}: {gpus} GPUs are not to be had", hint)
+        raise CannotGive(f"{source.ref} has {has}{keeps}: {gpus} GPUs cannot be freed", hint)
     _stays_without(source, source.replicas - given)
     left, then = source.replicas - given, target.replicas + gained
     steps = [step for one in source.bounded for step in _lowered(one, left)]

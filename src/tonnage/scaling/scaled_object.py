@@ -11,7 +11,7 @@ from enum import Enum
 from tonnage.decisions import Ref
 from tonnage.metrics.promql import Query
 from tonnage.scaling.behavior import Behavior
-from tonnage.scaling.cron import Window
+from tonnage.scaling.cron import CronWindow
 from tonnage.scaling.formula import Formula
 from tonnage.scaling.replicas import TargetKind
 from tonnage.units import NS_PER_S
@@ -69,7 +69,7 @@ class Trigger:
     activation_threshold: float = 0.0
     ignore_null_values: bool = True
     name: str = ""
-    window: Window | None = None
+    window: CronWindow | None = None
     container: str = ""
     use_cached_metrics: bool = False
 

@@ -60,8 +60,8 @@ BURSTS = 1.5
 BURST_S = 60.0
 """How long more than the mean must arrive to be felt: a replica's capacity allows for shorter bursts."""
 
-NO_DATA = Reason("held: no data of what arrives or is in flight")
-TOO_SHORT = Reason("held: too little is known of what arrives")
+NO_DATA = Reason("held: no data for arrivals or requests in flight")
+TOO_SHORT = Reason("held: too few samples of the arrival rate")
 """Why a tick without a count of replicas changes nothing."""
 
 REUSE_STEP = 0.05
@@ -82,7 +82,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ReplicaNeed:
     """Replicas that one workload needs, and from what. ``keep``: those without which it is not to be left; ``steady``:
     those for its demand alone, as a fraction."""
 
@@ -104,11 +104,12 @@ def decide(
 ) -> tuple[list[Scale], dict[str, Memory]]:
     """Scale decisions for all targets together, and the memory for the next tick.
 
-    ``seats``: what the scheduler would do: who of the pods that wait would be bound now, and which nodes take a pod."""
+    ``seats``: what the scheduler would do: who of the pending pods would be bound now, and which nodes are feasible for
+    a pod."""
     now = snapshot.now_ns
     remembered = dict(memory)
     targets = [at_reuse(target, readings.get(target.workload)) for target in targets]
-    needs: dict[str, Need] = {}
+    needs: dict[str, ReplicaNeed] = {}
     for target in targets:
         workload = snapshot.workloads.get(target.workload)
         reading = readings.get(target.workload)
@@ -147,11 +148,11 @@ def decide(
     return decisions, remembered
 
 
-def _hold_ns(target: Target, need: Need) -> int:
+def _hold_ns(target: Target, need: ReplicaNeed) -> int:
     return max(target.hold_ns, need.horizon_ns // 3) if target.far else target.hold_ns
 
 
-def _held(snapshot: Snapshot, target: Target, need: Need, history: Needs) -> int:
+def _held(snapshot: Snapshot, target: Target, need: ReplicaNeed, history: Needs) -> int:
     """The highest need of the time that needs are held; ``far``: and one more where it was needed not long before."""
     held = max(replicas for t, replicas in history if t >= snapshot.now_ns - _hold_ns(target, need))
     return min(held + 1, max(replicas for _, replicas in history)) if target.far else held
@@ -184,7 +185,7 @@ def at_reuse(target: Target, reading: TrafficReading | None) -> Target:
 
 
 def _decide_one(
-    snapshot: Snapshot, target: Target, workload: WorkloadView, need: Need, history: Needs, extra: int | None
+    snapshot: Snapshot, target: Target, workload: WorkloadView, need: ReplicaNeed, history: Needs, extra: int | None
 ) -> tuple[int, Reason]:
     """The replicas, be they as many as there are, and why. ``extra``: replicas for which nodes of the fixed fleet have
     free GPUs; None while others wait who would fit where replicas are idle."""
@@ -218,9 +219,9 @@ def _decide_one(
     evidence = (
         *need.evidence,
         ("needed", need.replicas),
-        ("others_wait", extra is None),
-        ("on_kept_nodes", on_kept),
-        ("on_bought_nodes", on_bought),
+        ("others_pending", extra is None),
+        ("on_fixed_nodes", on_kept),
+        ("on_launched_nodes", on_bought),
         ("minimum", target.minimum),
         ("maximum", target.maximum),
     )
@@ -230,12 +231,12 @@ def _decide_one(
 def _why_held(target: Target, needed: int, held: int, current: int, *, settled: bool) -> str:
     """Why there are to be no more and no fewer replicas than there are."""
     if needed >= current:
-        return "held: no more is allowed" if current >= target.maximum else "held: what is there is needed"
+        return "held: at the maximum" if current >= target.maximum else "held: all replicas are needed"
     if current <= target.minimum:
-        return "held: fewer are not allowed"
+        return "held: at the minimum"
     if held >= current:
-        return "held: it was needed a short time ago"
-    return "held: a replica on the fixed fleet costs nothing" if settled else "held: not all replicas serve yet"
+        return "held: needed a short time ago"
+    return "held: a replica on the fixed fleet costs nothing" if settled else "held: not all replicas are serving yet"
 
 
 def _horizon(target: Target, reading: TrafficReading) -> int:
@@ -245,7 +246,9 @@ def _horizon(target: Target, reading: TrafficReading) -> int:
     return max(measured, target.new_node_ns)
 
 
-def _need(target: Target, workload: WorkloadView, counts: Counts, reading: TrafficReading, horizon: int) -> Need | None:
+def _need(
+    target: Target, workload: WorkloadView, counts: Counts, reading: TrafficReading, horizon: int
+) -> ReplicaNeed | None:
     assert reading.in_flight is not None
     demand = forecast(counts, horizon, target.z, far=target.far)
     if demand is None:
@@ -278,7 +281,7 @@ def _need(target: Target, workload: WorkloadView, counts: Counts, reading: Traff
         ("backlog", round(backlog, 1)),
         *((("reuse", target.reuse),) if target.reuse else ()),
     )
-    return Need(replicas, keep, steady, demand, backlog, horizon, evidence)
+    return ReplicaNeed(replicas, keep, steady, demand, backlog, horizon, evidence)
 
 
 _Value = TypeVar("_Value", int, float)
@@ -288,7 +291,9 @@ def _since(rows: tuple[tuple[int, _Value], ...], start_ns: int) -> tuple[tuple[i
     return tuple(row for row in rows if row[0] >= start_ns)
 
 
-def _warm(snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, Need], seats: Seats) -> dict[str, int]:
+def _warm(
+    snapshot: Snapshot, targets: Sequence[Target], needs: Mapping[str, ReplicaNeed], seats: Seats
+) -> dict[str, int]:
     """Replicas to fill the free GPUs of the fixed fleet, each for the workload that has the fewest for its need."""
     measured = [target for target in targets if target.workload in needs]
     current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}

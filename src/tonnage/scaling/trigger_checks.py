@@ -20,7 +20,7 @@ from tonnage.objects.load import where
 from tonnage.scaling import keda
 from tonnage.scaling.bounds import Interval, additive, bounds, is_scalar, resolve, several_series
 from tonnage.scaling.manifests import behavior, ref, trigger
-from tonnage.scaling.reach import Reach, reach
+from tonnage.scaling.reach import ReplicaRange, reach
 from tonnage.scaling.replicas import TargetKind, Tolerance
 
 DCGM_EXPORTER = "dcgm-exporter"
@@ -193,7 +193,7 @@ def _of_reach(subject: Subject) -> list[Finding]:
     return [_limited(subject, values, found, evidence)]
 
 
-def _limited(subject: Subject, values: Interval, found: Reach, evidence: list[tuple[str, Scalar]]) -> Finding:
+def _limited(subject: Subject, values: Interval, found: ReplicaRange, evidence: list[tuple[str, Scalar]]) -> Finding:
     """The trigger stops short of maxReplicaCount."""
     made, low = subject.trigger, subject.min_replicas
     fallback = subject.owner.spec.fallback

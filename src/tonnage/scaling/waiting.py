@@ -13,13 +13,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from tonnage.fleet.filters import Filters
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 
 
 class Seats(Protocol):
-    """What the scheduler would do (:class:`tonnage.scheduling.seats.Seats`). Changes nothing."""
+    """What the scheduler would do (:class:`tonnage.scheduling.seats.SchedulerSeats`). Changes nothing."""
 
     def __call__(self, snapshot: Snapshot, waiting: Set[int], /) -> Set[int]:
         """Those of these pods, rows of some that wait, that would be bound now, all of them together."""
@@ -57,7 +57,7 @@ def look(snapshot: Snapshot, idle: Mapping[str, Sequence[int]], more: Mapping[st
     return ForOthers(frozenset(alone), bool(alone or not there.isdisjoint(now)))
 
 
-def another(snapshot: Snapshot, name: str, number: int) -> PodSpec | None:
+def another(snapshot: Snapshot, name: str, number: int) -> FleetPod | None:
     """A pod that the workload may order, like its first; ``number`` tells it from others. None where it has none."""
     pods = snapshot.workloads[name].pods
     if not pods:

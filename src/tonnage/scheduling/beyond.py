@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.workloads.naming import named_by
 
 
-def gated(pod: PodSpec) -> str:
+def gated(pod: FleetPod) -> str:
     """What holds the pod back before any scheduler looks at it; empty where nothing does."""
     names = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
     return f"it has scheduling gates: {names}" if names else ""
 
 
-def beyond(pod: PodSpec, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
+def beyond(pod: FleetPod, nodes: int, *, strict: bool, absent: Container[str] = ()) -> str:
     """Why the pod waits whatever the nodes are, of which there are this many; empty when it can be placed.
 
     A ResourceClaim that does not exist, or is being deleted, is waited for; so is one of which nobody knows here. A

@@ -24,7 +24,7 @@ class Budgets:
         self._by_namespace: dict[str, list[int]] = {}
         for number, one in enumerate(snapshot.disruption_budgets):
             self._by_namespace.setdefault(one.namespace or "default", []).append(number)
-        self.states: tuple[policy.Budget, ...] = ()
+        self.states: tuple[policy.DisruptionAllowance, ...] = ()
         """What each budget says of the pods."""
 
     def of(self, row: int) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ class Budgets:
                     selected[number].append(row)
         self.states = tuple(map(self._state, snapshot.disruption_budgets, selected))
 
-    def _state(self, budget: PodDisruptionBudget, rows: list[int]) -> policy.Budget:
+    def _state(self, budget: PodDisruptionBudget, rows: list[int]) -> policy.DisruptionAllowance:
         fleet = self._snapshot.fleet
         healthy = sum(fleet.pod(row).node >= 0 and (life := self._life(row)).ready and not life.leaving for row in rows)
         spec = budget.spec
@@ -123,8 +123,8 @@ class Budgets:
                 spec.min_available, spec.max_unavailable, len(rows), lambda: self._scale(rows)
             )
         except ValueError:
-            return policy.Budget(healthy, healthy, 0)
-        return policy.Budget(healthy, desired, expected)
+            return policy.DisruptionAllowance(healthy, healthy, 0)
+        return policy.DisruptionAllowance(healthy, desired, expected)
 
     def _scale(self, rows: list[int]) -> int:
         """What the controllers of the pods want: replicas where they are known, else the pods that there are."""

@@ -9,7 +9,7 @@ from tonnage.fleet.state import Fleet
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.levels import LevelTables
 from tonnage.scheduling.policies import Views
-from tonnage.scheduling.topology import Masks, Topology
+from tonnage.scheduling.topology import Masks, TopologyFilter
 from tonnage.scheduling.value.mix import Mix
 from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, TIE_BITS, Ints, ShapeView
 
@@ -22,7 +22,7 @@ class Cache:
     def __init__(self, fleet: Fleet, mix: Mix | None = None) -> None:
         self.fleet = fleet
         self.classes = fleet.classes
-        self.topology = Topology(fleet)
+        self.topology = TopologyFilter(fleet)
         self.levels = LevelTables(fleet)
         self.bound = BoundPods(fleet)
         self._views = Views(fleet, mix)
@@ -36,7 +36,7 @@ class Cache:
         return self._views.get(pod_class, policy)
 
 
-def keys_of(topology: Topology, pod_class: PodClass, view: ShapeView, masks: Masks) -> Ints:
+def keys_of(topology: TopologyFilter, pod_class: PodClass, view: ShapeView, masks: Masks) -> Ints:
     """The view's keys with the rules about other pods applied: NEVER where one forbids the node, preferences added."""
     key = view.key
     for _, mask in masks:

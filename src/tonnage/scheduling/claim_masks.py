@@ -1,4 +1,4 @@
-"""On which nodes the ResourceClaims of a class can be had, as masks over nodes.
+"""On which nodes the ResourceClaims of a class can be allocated, as masks over nodes.
 
 Source of the texts: kubernetes/kubernetes v1.36 pkg/scheduler/framework/plugins/dynamicresources (Filter).
 """

@@ -25,7 +25,7 @@ _BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class AllReduceTime:
     """``seconds`` of one all-reduce, and the link (``nvlink``, ``pcie``, ``network``) on which it spends most of
     them."""
 
@@ -46,7 +46,7 @@ class _Island:
     nodes: set[int] = field(default_factory=set)
 
 
-def allreduce(fleet: Fleet, placed: Iterable[tuple[int, Sequence[int]]], size: int) -> Estimate | None:
+def allreduce(fleet: Fleet, placed: Iterable[tuple[int, Sequence[int]]], size: int) -> AllReduceTime | None:
     """The time to all-reduce ``size`` bytes among GPUs, given as (node row, devices); None where a rate is not known,
     or where there are fewer than two GPUs."""
     islands = _islands(fleet, placed)
@@ -70,7 +70,7 @@ def allreduce(fleet: Fleet, placed: Iterable[tuple[int, Sequence[int]]], size: i
         if not all(rates):
             return None
         between = _between(len(islands), size, min(rate for rate in rates if rate))
-    return Estimate(inside + between, "network" if between > inside else slowest_inside, total, len(islands))
+    return AllReduceTime(inside + between, "network" if between > inside else slowest_inside, total, len(islands))
 
 
 def _between(islands: int, size: int, rate: float) -> float:

@@ -1,4 +1,5 @@
-"""Why no node takes a pod, in kube-scheduler's words: each node counted under the first filter that refuses it."""
+"""Why no node is feasible for a pod, in kube-scheduler's words: each node counted under the first filter that refuses
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes take a pod: the scheduler's answer, for all who ask before or beside it."""
+"""Which nodes are feasible for a pod: the scheduler's answer, for all who ask before or beside it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tonnage.scheduling.view import NEVER, ShapeView
 
 
 @dataclass(slots=True)
-class Filters:
+class SchedulerFilters:
     """Of one fleet: :class:`tonnage.fleet.filters.Filters`. All filters that placing asks, in one view."""
 
     cache: Cache
 
     @classmethod
-    def of(cls, fleet: Fleet, before: Filters | None = None) -> Filters:
+    def of(cls, fleet: Fleet, before: SchedulerFilters | None = None) -> SchedulerFilters:
         """``before``: those of an earlier decision; their tables are kept where they are still of the fleet."""
         cache = kept(before.cache if before is not None else None, fleet)
         return before if before is not None and before.cache is cache else cls(cache)

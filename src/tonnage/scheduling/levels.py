@@ -8,10 +8,10 @@ domains of the levels further in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.facts import interconnects
@@ -30,7 +30,8 @@ class UnknownLevel(Exception):
     """A rule names a topology or a level that is not there; says which."""
 
 
-class Order(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LevelKeys:
     """The label keys of levels, outermost first, the hostname last. ``wanted``: those that rules refer to. ``loose``:
     those of which only region and zone are known to be outside; the domains of the others are known by all levels
     before them."""
@@ -51,7 +52,8 @@ _LEVEL_OF = {row.label: row.level for row in interconnects.topology_labels()}
 _NOT_NETWORK = frozenset(row.label for row in interconnects.topology_labels() if row.span != "network")
 
 
-class Levels(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Levels:
     """Levels, outermost first, by their label ``keys``. ``of_node[row, level]``: the domain of the node, -1 for none.
 
     ``rows``: the node rows by name. ``paths[level][domain]``: the values of the labels that tell the domain from
@@ -81,7 +83,7 @@ class Levels(Struct, frozen=True):
         return "/".join(value for value in self.paths[level][domain] if value is not None)
 
 
-def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, ...]]) -> Order:
+def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, ...]]) -> LevelKeys:
     """The levels that these rules of one gang refer to.
 
     Those of the Topology object if one is named. Else the well-known labels; labels that the rules name besides stand
@@ -99,11 +101,11 @@ def order_of(rules: Iterable[TopologyRule], topologies: Mapping[str, tuple[str, 
         missing = [key for key in wanted if key not in keys and key != HOSTNAME]
         if missing:
             raise UnknownLevel(f"topology {named[0]} has no level {missing[0]}")
-        return Order((*keys, HOSTNAME), frozenset(wanted))
+        return LevelKeys((*keys, HOSTNAME), frozenset(wanted))
     others = tuple(dict.fromkeys(key for key in wanted if key not in _LEVEL_OF))
     outer = tuple(key for key, level in _LEVEL_OF.items() if level < INSIDE_ZONE)
     inner = tuple(key for key, level in _LEVEL_OF.items() if level >= INSIDE_ZONE)
-    return Order((*outer, *others, *inner), frozenset(wanted), _NOT_NETWORK | set(others))
+    return LevelKeys((*outer, *others, *inner), frozenset(wanted), _NOT_NETWORK | set(others))
 
 
 class LevelTables:
@@ -111,9 +113,9 @@ class LevelTables:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._tables: Latest[dict[Order, Levels]] = Latest(dict)
+        self._tables: Latest[dict[LevelKeys, Levels]] = Latest(dict)
 
-    def get(self, order: Order) -> Levels:
+    def get(self, order: LevelKeys) -> Levels:
         """The levels in this order. Those of which no node has the label are left out, unless a rule refers to them:
         then they have no domain."""
         tables = self._tables.at(self._fleet.topology_revision)
@@ -140,7 +142,7 @@ class _Hosts(Sequence[Path]):
         return (self._names[number],) if isinstance(number, int) else _Hosts(self._names[number])
 
 
-def _levels(fleet: Fleet, order: Order) -> Levels:
+def _levels(fleet: Fleet, order: LevelKeys) -> Levels:
     """Worked out once for label sets that these keys cannot tell apart; the hostname, which none has, once a node."""
     rows = np.array(fleet.node_rows(), np.int64)
     used, sets = np.unique(fleet.label_set[rows], return_inverse=True)

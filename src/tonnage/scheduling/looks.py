@@ -25,14 +25,14 @@ from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.order import Unit
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.turns import How, Seated, Turns
+from tonnage.scheduling.turns import Seated, Turns, TurnSettings
 
 OTHERS = ("fgd", "binpack", "bestfit")
 """The policies that are tried where the first one leaves pods over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ScheduleResult:
     """One decision: ``binds``, why each other pod ``waits`` (by row), where room is being made for whom (``nominated``,
     pod row → node name), and ``evictions``. ``left``: the units that wait. ``chose``: whether the policy had a choice.
     """
@@ -47,7 +47,9 @@ class Look:
     classes: frozenset[int]
 
 
-def look(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int], others: Iterable[str] = ()) -> Look:
+def look(
+    snapshot: Snapshot, cache: Cache, how: TurnSettings, rows: Sequence[int], others: Iterable[str] = ()
+) -> ScheduleResult:
     """The decision about these pending pods, which are in the order of their turns; with ``others``, policies, the best
     of all where pods are unschedulable. Changes nothing."""
     best = _under(snapshot, cache, how, rows)
@@ -59,7 +61,7 @@ def look(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int], others
     return best
 
 
-def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> Look:
+def _under(snapshot: Snapshot, cache: Cache, how: TurnSettings, rows: Sequence[int]) -> ScheduleResult:
     fleet = snapshot.fleet
     turns = Turns(snapshot, cache, how, rows)
     with fleet.what_if():
@@ -69,7 +71,7 @@ def _under(snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> L
         seated = turns.seated()
         binds = tuple(_with_claims(fleet, row, bind) for row, bind in turns.binds.items())
     preemptor = turns.preemptor
-    return Look(
+    return ScheduleResult(
         binds,
         waits,
         preemptor.nominated(),
@@ -97,7 +99,7 @@ def allocations(found: Iterable[tuple[ResourceClaim, AllocationResult]]) -> tupl
     )
 
 
-def _told(found: Look, policy: str) -> Look:
+def _told(found: ScheduleResult, policy: str) -> ScheduleResult:
     """The decision with the policy named in the receipts."""
     binds = (
         structs.replace(one, reason=structs.replace(one.reason, evidence=(*one.reason.evidence, ("policy", policy))))
@@ -106,7 +108,7 @@ def _told(found: Look, policy: str) -> Look:
     return replace(found, binds=tuple(binds))
 
 
-def _could_stand(snapshot: Snapshot, cache: Cache, how: How, found: Look) -> bool:
+def _could_stand(snapshot: Snapshot, cache: Cache, how: TurnSettings, found: ScheduleResult) -> bool:
     """Whether there was room at first for any that is unschedulable now, so that another policy may leave it some."""
     trial = Trial(snapshot, cache, how.policy, Assumed(snapshot.fleet))
     asked: set[int] = set()

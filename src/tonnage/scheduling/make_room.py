@@ -54,13 +54,17 @@ def make_room(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) ->
     """The room that costs least, None where no victims help. Changes nothing.
 
     To be called where the unit does not fit as it is."""
-    rooms = _for_gang(fleet, unit, candidates, trial) if unit.gang else _for_pod(fleet, unit, candidates, trial)
-    found = sorted(rooms, key=lambda named: (named[1].cost, named[0]))
+    found = sorted(rooms(fleet, unit, candidates, trial), key=lambda named: (named[1].cost, named[0]))
     if not found:
         return None
     best = found[0][1]
     next_best = (found[1][0], found[1][1].cost) if len(found) > 1 else None
     return PreemptionPlan(best.victims, best.places, best.cost, next_best)
+
+
+def rooms(fleet: Fleet, unit: Unit, candidates: Candidates, trial: Trial) -> Iterator[tuple[str, PreemptionPlan]]:
+    """The room that can be made on each node, or in each domain for a gang, by its name; see :func:`make_room`."""
+    return _for_gang(fleet, unit, candidates, trial) if unit.gang else _for_pod(fleet, unit, candidates, trial)
 
 
 # ---- one pod ----

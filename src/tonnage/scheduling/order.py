@@ -1,4 +1,4 @@
-"""Whose turn is when: the one order in which everybody looks at the pods that wait.
+"""Whose turn is when: the one order in which everybody looks at the pending pods.
 
 Higher priority first; of equals those first for which room is being made, as others must not take it; then the older
 one, then by name. A gang has one turn for all of its pods, and one priority: the highest of its own and its pods'.
@@ -21,7 +21,7 @@ Places = tuple[tuple[int, int], ...]
 
 
 class Unit(Struct, frozen=True, gc=False):
-    """Pods that wait and are placed together: one pod, or a gang's. ``region_key``: the node label whose value they
+    """Pending pods and are placed together: one pod, or a gang's. ``region_key``: the node label whose value they
     must share, empty for none."""
 
     rows: tuple[int, ...]
@@ -38,7 +38,7 @@ class Unit(Struct, frozen=True, gc=False):
         return replace(self, rows=left) if left else None
 
 
-class Priorities:
+class PlacementPriorities:
     """The priority with which each pod is placed, preempts and is preempted, as of one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -68,7 +68,7 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
     rows = list(rows)
     if len(rows) < 2:
         return rows
-    fleet, priorities = snapshot.fleet, Priorities(snapshot)
+    fleet, priorities = snapshot.fleet, PlacementPriorities(snapshot)
     nominated = {row for row in nominations(snapshot) if fleet.pod(row).node < 0}
     gangs: dict[str, Turn] = {}
 
@@ -88,7 +88,7 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
 
 def units_of(snapshot: Snapshot, rows: Sequence[int]) -> list[Unit]:
     """Single pods, and each gang's pods together, in the order in which the first of each stands in ``rows``."""
-    fleet, priorities = snapshot.fleet, Priorities(snapshot)
+    fleet, priorities = snapshot.fleet, PlacementPriorities(snapshot)
     together: dict[str | int, list[int]] = {}
     for row in rows:
         together.setdefault(fleet.pod(row).spec.gang or row, []).append(row)
@@ -105,7 +105,7 @@ def _unit(snapshot: Snapshot, rows: tuple[int, ...], priority: int) -> Unit:
 
 
 def nominations(snapshot: Snapshot) -> dict[int, int]:
-    """Pod row → the row of the node where room is kept for it: pods that wait, and pods that leave as they are moved.
+    """Pod row → the row of the node where room is kept for it: pending pods, and pods that leave as they are moved.
 
     Of a pod that is moved, the one that its controller created meanwhile to replace it has the nomination."""
     if not snapshot.nominations:
@@ -131,7 +131,7 @@ def nominations(snapshot: Snapshot) -> dict[int, int]:
 
 
 def _heir(fleet: Fleet, row: int, node: int, nominated: Mapping[int, int], taken: Set[int]) -> int | None:
-    """A pod that waits, no other than the one that moves to the node but in name: one that has the nomination already,
+    """A pending pod, no other than the one that moves to the node but in name: one that has the nomination already,
     or else the first by name."""
     old = fleet.pod(row)
     if not old.spec.owner:

@@ -8,7 +8,7 @@ from tonnage.scheduling.view import ShapeView
 
 
 def binpack(handle: Handle, shape: Shape, before: ShapeView | None) -> ShapeView:
-    """The fullest node that takes the pod."""
+    """The fullest feasible node."""
     return before if before is not None else ShapeView(handle.fleet, shape, handle.nodes)
 
 

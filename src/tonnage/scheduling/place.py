@@ -24,7 +24,7 @@ from tonnage.scheduling.looks import OTHERS, allocations, look
 from tonnage.scheduling.order import in_turn, units_of
 from tonnage.scheduling.policies import ANY_POLICY, DEFAULT_POLICY, POLICIES
 from tonnage.scheduling.trial import Trial
-from tonnage.scheduling.turns import How
+from tonnage.scheduling.turns import TurnSettings
 from tonnage.scheduling.view import NEVER
 
 __all__ = ["DEFAULTS", "POLICIES", "Cache", "Settings", "decide", "defragment", "feasible", "keys_of"]
@@ -64,9 +64,9 @@ class Settings:
         return self.look_again and self.policy == DEFAULT_POLICY
 
     @property
-    def how(self) -> How:
+    def how(self) -> TurnSettings:
         """What of it counts for a pod's turn."""
-        return How(
+        return TurnSettings(
             self.policy, self.receipts, self.preemption, self.respect_budgets, self.defrag, exchange=self.looks_again
         )
 
@@ -100,7 +100,7 @@ def decide(
 
 
 def _releases(fleet: Fleet, row: int, cache: Cache) -> tuple[ClaimAllocation, ...]:
-    """The claims of a pod that waits which pin it to nodes that it cannot have, and that nobody else uses:
+    """The claims of a pending pod which pin it to nodes that it cannot have, and that nobody else uses:
     kube-scheduler gives them up (v1.36 dynamicresources, PostFilter)."""
     spec = fleet.pod(row).spec
     stuck = allocations(fleet.device_claims.stuck(spec.claims.keys, spec.uid)) if spec.claims.keys else ()
@@ -149,7 +149,7 @@ def defragment(
     snapshot: Snapshot, key: str, limits: DefragLimits | None = None, policy: str = DEFAULTS.policy
 ) -> DefragPlan | NoDefrag:
     """The moves that make room for a pending pod (namespace/name) or for the pending pods of a gang (its key, or the
-    name of one of them). Other pods that wait are not thought of.
+    name of one of them). Other pending pods are not thought of.
 
     Changes nothing. Raises KeyError where neither waits."""
     fleet = snapshot.fleet

@@ -24,7 +24,7 @@ from tonnage.decisions import Alternative, Evict, Reason, Ref
 from tonnage.fleet.snapshot import PodLife, Snapshot
 from tonnage.scheduling.defrag import DefragLimits, NoDefrag, movable, plan
 from tonnage.scheduling.gangs.tree import pods_needed
-from tonnage.scheduling.make_room import PreemptionPlan, make_room
+from tonnage.scheduling.make_room import PreemptionPlan, make_room, rooms
 from tonnage.scheduling.order import Places, Unit, nominations, units_of
 from tonnage.scheduling.trial import Trial
 from tonnage.scheduling.victims import Candidates
@@ -262,7 +262,7 @@ class Preemptor:
         return room.places
 
     def _note_budgets(self, unit: Unit) -> None:
-        """Whether there would be room if no budget was respected, and which are in the way."""
+        """Whether there would be room if no budget was respected, and which are in the way, on any node of it."""
         candidates = self._candidates
         if not candidates.respect_budgets or not self._snapshot.disruption_budgets:
             return
@@ -271,8 +271,9 @@ class Preemptor:
             self._unguarded.budgets.count()
         alike = tuple(self._fleet.pod(row).class_id for row in unit.rows), unit.priority, len(self.evictions)
         if alike not in self._blocked:
-            room = make_room(self._fleet, unit, self._unguarded, self._trial)
-            self._blocked[alike] = candidates.budgets.in_the_way(room.rows) if room is not None else ()
+            found = rooms(self._fleet, unit, self._unguarded, self._trial)
+            named = {name for _, room in found for name in candidates.budgets.in_the_way(room.rows)}
+            self._blocked[alike] = tuple(sorted(named))
         self._guarded[unit.about] = self._blocked[alike]
 
     def _move(self, unit: Unit, candidates: Candidates) -> Places | None:

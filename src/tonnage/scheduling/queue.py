@@ -23,7 +23,7 @@ import numpy as np
 
 from tonnage.decisions import OBSERVING, Applied, Bind, Decision, Evict, Outcome, Reason, Ref, Refused, Wait
 from tonnage.fleet.classes import PodClass
-from tonnage.fleet.rows import PodSpec, split_key
+from tonnage.fleet.rows import FleetPod, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
@@ -78,7 +78,7 @@ class Queue:
     def __init__(self, settings: place.Settings = place.DEFAULTS) -> None:
         self._settings = settings
         self._lines: dict[Kind, _Line] = {}
-        self._known: dict[int, tuple[PodSpec, _Line | None]] = {}
+        self._known: dict[int, tuple[FleetPod, _Line | None]] = {}
         """Pending pods by row, each with its line; None: not placed here."""
         self._classes: object = None
         self._absent: Set[str] = frozenset()
@@ -182,7 +182,7 @@ class Queue:
         if not line.pods:
             del self._lines[line.kind]
 
-    def _kind(self, fleet: Fleet, cache: Cache, row: int, spec: PodSpec) -> Kind | None:
+    def _kind(self, fleet: Fleet, cache: Cache, row: int, spec: FleetPod) -> Kind | None:
         """What the pod has in common with those who get the same answer; None for a pod that is not placed here."""
         if spec.spec.scheduling_gates or spec.spec.scheduler_name not in self._settings.scheduler_names:
             return None
@@ -291,14 +291,14 @@ class Queue:
         return True
 
     def _still(self, fleet: Fleet) -> list[Wait]:
-        """That somebody waits, where nobody was asked: others look after pods that wait."""
+        """That somebody waits, where nobody was asked: others look after pending pods."""
         for line in self._lines.values():
             if line.reason is not None:
                 return [Wait(fleet.pod(line.pods[0][3]).spec.ref, line.reason)]
         return []
 
 
-def _turn(spec: PodSpec, row: int) -> Turn:
+def _turn(spec: FleetPod, row: int) -> Turn:
     return spec.created_ns, spec.namespace, spec.name, row
 
 
@@ -307,7 +307,7 @@ def _class_of(fleet: Fleet, line: _Line) -> PodClass:
 
 
 def _refused(fleet: Fleet, decisions: Iterable[Decision]) -> dict[int, Reason]:
-    """The rows of the pods that wait, with no room coming, and why."""
+    """The rows of the pending pods, with no room coming, and why."""
 
     def row_of(pod: Ref) -> int:
         return fleet.pod_by_key[pod.namespace, pod.name]

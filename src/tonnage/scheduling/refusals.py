@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tonnage.decisions import Reason
 from tonnage.fleet.classes import PodClass
-from tonnage.scheduling.topology import Topology
+from tonnage.scheduling.topology import TopologyFilter
 
 FOR_GOOD, NOT_AT_ALL = None, -1
 
@@ -39,14 +39,14 @@ class Refusal:
 
 
 class Refusals:
-    """The classes of pods that no node takes."""
+    """The classes of unschedulable pods."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: TopologyFilter) -> None:
         self._topology = topology
         self._by_class: dict[int, Refusal] = {}
 
     def add(self, pod_class: PodClass, reason: Reason, placed: int, *, lasting: bool) -> None:
-        """No node takes the class now."""
+        """No node is feasible for the class now."""
         revocable = self._topology.asks_for_others(pod_class)
         self._by_class[pod_class.id] = Refusal.of(reason, placed, revocable=revocable, lasting=lasting)
 

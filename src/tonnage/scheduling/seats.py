@@ -1,4 +1,4 @@
-"""Who of the pods that wait would be bound now: the scheduler's answer for those who decide about room."""
+"""Who of the pending pods would be bound now: the scheduler's answer for those who decide about room."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tonnage.decisions import Bind
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling import place
-from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.filters import SchedulerFilters
 from tonnage.scheduling.policies import ANY_POLICY
 
 
 @dataclass(slots=True)
-class Seats:
+class SchedulerSeats:
     """Keeps the tables from one call to the next. Pods of every scheduler count; nobody is evicted for them."""
 
-    _filters: Filters | None = None
+    _filters: SchedulerFilters | None = None
 
-    def filters(self, fleet: Fleet) -> Filters:
+    def filters(self, fleet: Fleet) -> SchedulerFilters:
         """Which nodes of the fleet take a pod."""
-        self._filters = Filters.of(fleet, self._filters)
+        self._filters = SchedulerFilters.of(fleet, self._filters)
         return self._filters
 
     def __call__(self, snapshot: Snapshot, waiting: Set[int]) -> Set[int]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.columns import grow
-from tonnage.fleet.namespaces import Namespaces
+from tonnage.fleet.namespaces import NamespaceLabels
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
 
@@ -27,7 +27,7 @@ class Term(msgspec.Struct, frozen=True):
     namespaces: tuple[str, ...]
     namespace_selector: core.LabelSelector | None
 
-    def matches(self, other: PodClass, namespaces: Namespaces) -> bool:
+    def matches(self, other: PodClass, namespaces: NamespaceLabels) -> bool:
         """Whether the term selects pods of that class, by the labels that namespaces have now."""
         if not selectors.matches(self.selector, other.labels):
             return False

@@ -22,7 +22,7 @@ from tonnage.fleet.ports import NO_PORTS, clash
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.claim_masks import ClaimMasks
-from tonnage.scheduling.domains import Domains, domains_of
+from tonnage.scheduling.domains import TopologyDomains, domains_of
 from tonnage.scheduling.terms import Tallies, Term, narrowed, resolve
 from tonnage.scheduling.view import Ints, ShapeView
 
@@ -77,17 +77,17 @@ class Rules:
         return Rules(hard, tuple(near), tuple(far), soft, tuple(wishes), apart)
 
 
-class Topology:
+class TopologyFilter:
     """Answers, for a class, which nodes the places of other pods leave it."""
 
-    def __init__(self, fleet: Fleet, beside: Topology | None = None) -> None:
+    def __init__(self, fleet: Fleet, beside: TopologyFilter | None = None) -> None:
         """``beside``: other answers about the fleet, with which the domains are shared."""
         self._fleet = fleet
         self._tallies = Tallies(fleet)
         self._rules: list[Rules] = []
         self._carried: dict[tuple[int, int], Term] = {}  # (class, index): required anti-affinity term
-        self._domains: Latest[dict[str, Domains]] = beside._domains if beside is not None else Latest(dict)
-        self._counting: Latest[dict[tuple[int, int, int], tuple[object, Domains, Ints]]] = Latest(dict)
+        self._domains: Latest[dict[str, TopologyDomains]] = beside._domains if beside is not None else Latest(dict)
+        self._counting: Latest[dict[tuple[int, int, int], tuple[object, TopologyDomains, Ints]]] = Latest(dict)
         """By identity of a class's constraint (whom it counts) and of a view's masks, which are kept with it."""
         self._against: dict[int, tuple[int, list[Term]]] = {}
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
@@ -280,7 +280,7 @@ class Topology:
 
     def _included(
         self, constraint: core.TopologySpreadConstraint, counted: Term, constraints: Sequence[Spread], view: ShapeView
-    ) -> tuple[Domains, Ints]:
+    ) -> tuple[TopologyDomains, Ints]:
         """The domains of the constraint with the nodes that count: those with every key that pass the inclusion
         policies; and which domains have such nodes."""
         known = self._counting.at(self._fleet.topology_revision)
@@ -366,7 +366,7 @@ class Topology:
 
     # ---- domains ----
 
-    def _of(self, key: str) -> Domains:
+    def _of(self, key: str) -> TopologyDomains:
         fleet = self._fleet
         domains = self._domains.at(fleet.topology_revision)
         known = domains.get(key)

@@ -58,7 +58,7 @@ class Trial(Struct, frozen=True):
         return view, keys_of(topology, pod_class, view, topology.masks(pod_class, view))
 
     def refusal(self, pod_class: PodClass) -> Reason:
-        """Why no node takes the class."""
+        """Why no node is feasible for the class."""
         view = self.cache.view(pod_class, self.policy)
         masks = self.cache.topology.masks(pod_class, view)
         if (keys_of(self.cache.topology, pod_class, view, masks) != NEVER).any():

@@ -19,7 +19,7 @@ from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.defrag import DefragLimits
 from tonnage.scheduling.exchange import Exchange, Seat
 from tonnage.scheduling.gangs.queue import MADE_FOR_IT, Gangs
-from tonnage.scheduling.order import Priorities, Unit
+from tonnage.scheduling.order import PlacementPriorities, Unit
 from tonnage.scheduling.preempt import Preemptor
 from tonnage.scheduling.refusals import Refusals
 from tonnage.scheduling.trial import Trial
@@ -30,6 +30,8 @@ NO_NODE = np.array(NEVER)
 """NEVER as arrays of keys are compared with it fastest."""
 EXCHANGES = 3
 """This many times, unschedulable ones are looked at again after others have been placed elsewhere for them."""
+_BUDGETS_SHOWN = 5
+"""Of so many budgets the receipt's sentence has the names; all of them are in its evidence."""
 
 
 Seated: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -38,7 +40,7 @@ pods the greater one places more."""
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class TurnSettings:
     """What of the settings of a decision counts for a turn: see :class:`tonnage.scheduling.place.Settings`.
 
     ``exchange``: place pods of this decision elsewhere for unschedulable ones; only where without that no fewer are
@@ -59,13 +61,13 @@ class Turns:
     ``rows``: the pending pods of the decision, in the order of their turns. ``binds``: what is bound so far, by pod
     row."""
 
-    def __init__(self, snapshot: Snapshot, cache: Cache, how: How, rows: Sequence[int]) -> None:
+    def __init__(self, snapshot: Snapshot, cache: Cache, how: TurnSettings, rows: Sequence[int]) -> None:
         lives = dict(snapshot.lives)
         snapshot = replace(snapshot, lives=lives)  # who is chosen to be evicted leaves from then on, for all who ask
         self._fleet = snapshot.fleet
         self._how = how
         self._rows = rows
-        self._priorities = Priorities(snapshot)
+        self._priorities = PlacementPriorities(snapshot)
         self._refusals = Refusals(cache.topology)
         assumed = Assumed(snapshot.fleet)
         self._trial = Trial(snapshot, cache, how.policy, assumed)
@@ -106,9 +108,10 @@ class Turns:
         budgets = self.preemptor.guarded_by(unit)
         if not budgets:
             return reason
-        names = ", ".join(budgets)
-        text = f"{reason.verdict}; preemption: PodDisruptionBudget{'s' * (len(budgets) > 1)} {names} in the way"
-        return Reason(text, (*reason.evidence, ("budgets", names)), reason.alternatives)
+        shown = budgets[:_BUDGETS_SHOWN]
+        names = ", ".join(shown) + (f" and {more} more" if (more := len(budgets) - len(shown)) else "")
+        text = f"{reason.verdict}; preemption: blocked by PodDisruptionBudget{'s' * (len(budgets) > 1)} {names}"
+        return Reason(text, (*reason.evidence, ("budgets", ", ".join(budgets))), reason.alternatives)
 
     @property
     def chose(self) -> bool:
@@ -257,7 +260,7 @@ class Turns:
 
 
 def _fit(key: Ints) -> int:
-    """How many nodes take the pod."""
+    """How many nodes are feasible for the pod."""
     return int(np.count_nonzero(key != NO_NODE))
 
 

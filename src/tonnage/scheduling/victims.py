@@ -24,7 +24,7 @@ from tonnage.fleet.state import Fleet
 from tonnage.objects.karpenter import DO_NOT_DISRUPT
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.budgets import Budgets
-from tonnage.scheduling.order import Priorities
+from tonnage.scheduling.order import PlacementPriorities
 from tonnage.scheduling.view import Ints
 from tonnage.units import NS_PER_S
 
@@ -99,7 +99,7 @@ class Candidates:
         self.respect_budgets = respect_budgets
         self._fleet = snapshot.fleet
         self._bound = bound
-        self._priorities = Priorities(snapshot)
+        self._priorities = PlacementPriorities(snapshot)
         self._evictable: dict[int, bool] = {}
         self._also = also
         self._whole_gangs = whole_gangs

@@ -11,28 +11,27 @@ from numpy.typing import NDArray
 from tonnage import __version__
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import Workload
-from tonnage.machines.serving.service import DONE, PENDING, Service
+from tonnage.machines.serving.service import DONE, PENDING, SimulatedService
 from tonnage.machines.serving.split import PREFILL, SplitService
 from tonnage.simulation.findings.unserved import Known, not_running
 from tonnage.simulation.recorder import ABSENT, Recorder
 from tonnage.simulation.result import (
     SCHEMA,
     Attainment,
-    Check,
-    CostLine,
     CostResult,
     EventRecord,
     GpuHours,
     Heatmap,
     HeatRow,
+    InvariantChecks,
     NodeResult,
     Quantiles,
     Result,
+    ResultSeries,
     Routing,
-    Series,
+    ServiceLevel,
     ServiceResult,
     ServiceSeries,
-    Slo,
     WorkloadResult,
 )
 from tonnage.simulation.scenario import Scenario
@@ -42,14 +41,14 @@ from tonnage.units import NS_PER_HOUR, NS_PER_MS, NS_PER_S
 Bools = NDArray[np.bool_]
 
 
-class Requests:
+class RequestArrays:
     """The requests of a service as arrays.
 
     ``first_ns`` and ``ttft_ns`` mean nothing where ``began`` is False, ``finish_ns`` and ``tpot_ns`` nothing where
     ``done`` is.
     """
 
-    def __init__(self, service: Service, ttft_ns: int, tpot_ns: int, end_ns: int) -> None:
+    def __init__(self, service: SimulatedService, ttft_ns: int, tpot_ns: int, end_ns: int) -> None:
         requests = service.requests
         self.arrival_ns = requests.arrivals.arrival_ns
         self.output = requests.arrivals.output.astype(np.int64)
@@ -101,11 +100,11 @@ def assemble(
     traffic_source: str,
     prices_as_of: str,
     known: Known,
-    check: Check,
+    check: InvariantChecks,
 ) -> Result:
     """Everything that a run has to say."""
     tables = {
-        service.name: Requests(service, scenario.ttft_ns, scenario.tpot_ns, cluster.now_ns)
+        service.name: RequestArrays(service, scenario.ttft_ns, scenario.tpot_ns, cluster.now_ns)
         for service in cluster.services
     }
     settlement = cluster.records.ledger.settle(cluster.now_ns)
@@ -119,16 +118,15 @@ def assemble(
         seed=seed,
         duration_s=_s(scenario.duration_ns),
         traffic_source=traffic_source,
-        slo=Slo(_s(scenario.ttft_ns), _s(scenario.tpot_ns), _s(scenario.grace_ns)) if scenario.spec.slo else None,
+        slo=ServiceLevel(_s(scenario.ttft_ns), _s(scenario.tpot_ns), _s(scenario.grace_ns))
+        if scenario.spec.slo
+        else None,
         services=[_service(scenario, cluster, s, tables[s.name]) for s in cluster.services],
         nodes=_nodes(cluster),
         gpu_hours=GpuHours(*(round(ns / NS_PER_HOUR, 4) for ns in (gpu.paid_ns, gpu.allocated_ns, gpu.busy_ns))),
         cost=CostResult(
             settlement.total_micro_usd,
-            [
-                CostLine(line.owner, line.used_micro_usd, line.idle_in_allocation_micro_usd, line.idle_micro_usd)
-                for line in settlement.lines
-            ],
+            list(settlement.lines),
             prices_as_of,
             scenario.spec.region,
         ),
@@ -148,12 +146,14 @@ def assemble(
     )
 
 
-def workloads_of(cluster: SimulatedCluster, service: Service) -> list[Workload]:
+def workloads_of(cluster: SimulatedCluster, service: SimulatedService) -> list[Workload]:
     """The workloads behind a Service; that of its decode pods, if it has pools."""
     return [w for w in cluster.workloads.values() if w.service is service and w.role != PREFILL]
 
 
-def _service(scenario: Scenario, cluster: SimulatedCluster, service: Service, table: Requests) -> ServiceResult:
+def _service(
+    scenario: Scenario, cluster: SimulatedCluster, service: SimulatedService, table: RequestArrays
+) -> ServiceResult:
     behind = workloads_of(cluster, service)
     minima = [one.minimum for one in behind if one.minimum is not None]
     surges = service.requests.arrivals.surges
@@ -193,7 +193,7 @@ def _workloads(cluster: SimulatedCluster) -> list[WorkloadResult]:
     ]
 
 
-def _routing(service: Service, table: Requests) -> Routing | msgspec.UnsetType:
+def _routing(service: SimulatedService, table: RequestArrays) -> Routing | msgspec.UnsetType:
     """What balancing and pools made of the requests; unset for a Service of which nothing of the kind is known."""
     split = isinstance(service, SplitService)
     zones = service.requests.arrivals.zones is not None
@@ -232,9 +232,9 @@ def _nodes(cluster: SimulatedCluster) -> list[NodeResult]:
     ]
 
 
-def _series(cluster: SimulatedCluster, recorder: Recorder, tables: dict[str, Requests]) -> Series:
+def _series(cluster: SimulatedCluster, recorder: Recorder, tables: dict[str, RequestArrays]) -> ResultSeries:
     edges = np.array(recorder.times_ns, np.int64)
-    return Series(
+    return ResultSeries(
         t_s=[_s(t) for t in recorder.times_ns],
         services=[_service_series(s, recorder, tables[s.name], edges) for s in cluster.services],
         nodes_ready=recorder.nodes_ready,
@@ -245,7 +245,9 @@ def _series(cluster: SimulatedCluster, recorder: Recorder, tables: dict[str, Req
     )
 
 
-def _service_series(service: Service, recorder: Recorder, table: Requests, edges: NDArray[np.int64]) -> ServiceSeries:
+def _service_series(
+    service: SimulatedService, recorder: Recorder, table: RequestArrays, edges: NDArray[np.int64]
+) -> ServiceSeries:
     samples = recorder.services.get(service.name, [])
     arrived = np.bincount(np.searchsorted(edges, table.arrival_ns), minlength=len(edges) + 1)[: len(edges)]
     widths = np.diff(edges, prepend=0) / NS_PER_S

@@ -17,7 +17,7 @@ from tonnage.metrics.functions import PROMETHEUS_3, Dialect
 from tonnage.simulation import run
 from tonnage.simulation.scenario import Scenario
 from tonnage.traffic.profile import TrafficProfile
-from tonnage.traffic.readings import Readings, ScrapedService, Stored, span_text, value
+from tonnage.traffic.readings import Readings, ScrapedService, StoredReadings, span_text, value
 from tonnage.units import NS_PER_S, seconds
 
 SCHEMA = "tonnage.dev/backtest/v1"
@@ -133,7 +133,7 @@ def backtest(scenario: Scenario, policy: str, held: MeasuredSide, options: run.R
     wanted = measured_traffic(scenario, profiles, span_ns + longest)
     made = run.set_up(wanted, policy, replace(options, profiles=profiles))
     run.play(made, engines=True)
-    simulated = Stored(made.cluster.records.store, held.dialect, run.EPOCH_NS)
+    simulated = StoredReadings(made.cluster.records.store, held.dialect, run.EPOCH_NS)
     step_ns = max(_LEAST_STEP_NS, -(-span_ns // _POINTS) // NS_PER_S * NS_PER_S)
     times = range(step_ns, span_ns + 1, step_ns)
     services = []

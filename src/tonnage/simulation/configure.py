@@ -50,7 +50,7 @@ from tonnage.workloads.admission.chain import Admission
 from tonnage.workloads.volumes.book import Volumes
 
 PLACES = ("pods-fit-no-nodepool",)
-"""Rules of findings that say why pods have no place."""
+"""Rules of findings that say why pods are unschedulable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,13 @@ def sorted_findings(found: Iterable[Finding], pods: Mapping[Ref, int] | None = N
 
 def _doubts(manifest: Manifest) -> list[Finding]:
     """What the files say that nothing here understands: unknown fields and kinds."""
-    return [
-        Finding("manifest-not-understood", "warning", Ref("File", p.where.file), p.where, _sentence(p))
-        for p in manifest.problems
-    ]
+    return [doubt(problem) for problem in manifest.problems]
+
+
+def doubt(problem: Problem) -> Finding:
+    """The finding about what is suspicious in a manifest."""
+    where = problem.where
+    return Finding("manifest-not-understood", "warning", Ref("File", where.file), where, _sentence(problem))
 
 
 def _sentence(problem: Problem) -> str:

@@ -22,11 +22,11 @@ from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Server, Workload
+from tonnage.machines.objects import ModelServer, Workload
 from tonnage.machines.scraping import wants_histograms
 from tonnage.machines.serving.balancing import needs_content
 from tonnage.machines.serving.lower_tiers import LowerTiers, tier_sizes
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.machines.serving.split import DECODE, PREFILL, Split, SplitService
 from tonnage.objects import apps, core, selectors
 from tonnage.rng import Streams
@@ -203,7 +203,7 @@ def _model(workload: Workload) -> tuple[str, int]:
     return workload.server.model, _block_size(workload.server)
 
 
-def _server(workloads: Sequence[Workload]) -> Server | None:
+def _server(workloads: Sequence[Workload]) -> ModelServer | None:
     """The engine of those who answer; None where nobody does."""
     return workloads[-1].server if workloads else None
 
@@ -217,7 +217,7 @@ def _service(
     workloads: Sequence[Workload],
     arrivals: Arrivals,
     cluster: SimulatedCluster,
-) -> Service:
+) -> SimulatedService:
     name = f"{known.namespace or 'default'}/{known.name}"
     balancing = policy.balancing or spec.balancing
     if needs_content(balancing) and arrivals.content is None:
@@ -236,19 +236,19 @@ def _service(
     if spec.split is not None and len(workloads) > 1 and server is not None:
         split = _split(spec.split, policy, server)
         prefill_rng = cluster.streams.python(f"balancing/{name}/prefill")
-        made: Service = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
+        made: SimulatedService = SplitService(name, arrivals, balancing, rng, prefill_rng, split)
     else:
         near = arrivals.zones is not None and prefers_zone(known)
         migration = spec.migration if policy.migration is None else policy.migration
         near = spec.zone_aware or near
-        made = Service(name, arrivals, balancing, rng, zone_aware=near, migration=migration)
+        made = SimulatedService(name, arrivals, balancing, rng, zone_aware=near, migration=migration)
     sizes = tier_sizes(spec.tiers if policy.tiers is None else policy.tiers)
     if sizes and arrivals.content is not None and server is not None:
         made.tiers = LowerTiers(sizes, _token_bytes(server))
     return made
 
 
-def _block_size(server: Server | None) -> int:
+def _block_size(server: ModelServer | None) -> int:
     """Tokens of a block by which an engine finds prompts again; any where no engine could start."""
     if server is None:
         return _BLOCK_SIZE
@@ -265,7 +265,7 @@ def _block_size(server: Server | None) -> int:
     return layout(kept, size).block_size
 
 
-def _token_bytes(server: Server) -> int:
+def _token_bytes(server: ModelServer) -> int:
     """KV cache of one token, on all GPUs of an engine; of one that never starts in 16 bits on one GPU."""
     try:
         return kv_token_bytes(server.known, server.args)
@@ -273,7 +273,7 @@ def _token_bytes(server: Server) -> int:
         return kv_token_bytes(server.known, VllmArgs())  # the pods say why
 
 
-def _split(entry: SplitEntry, policy: PolicySpec, server: Server) -> Split:
+def _split(entry: SplitEntry, policy: PolicySpec, server: ModelServer) -> Split:
     lease = duration_ns(entry.lease)
     return Split(
         kv_link(policy.link or entry.link),
@@ -292,7 +292,7 @@ def _arrivals(
     source: Source,
     stream: str,
     surges: Sequence[Surge],
-    server: Server | None,
+    server: ModelServer | None,
     seed: int,
 ) -> Arrivals:
     return build(

@@ -19,7 +19,7 @@ Observer = Callable[[SimulatedCluster, int], None]
 
 
 @dataclass(slots=True)
-class Driver:
+class LoopDriver:
     """Runs the loops over the event queue, checking invariants when asked.
 
     ``world`` is what the loops see and act on: the cluster itself, or an API behind which its machines stand; then
@@ -108,7 +108,7 @@ class Driver:
 class Tick:
     """A loop's turn."""
 
-    machine: Driver
+    machine: LoopDriver
     appointment: Appointment
 
     def handle(self, cluster: SimulatedCluster) -> Later:

@@ -79,7 +79,7 @@ class TrafficSpec(Strict, frozen=True, kw_only=True):
 
     ``balancing``: how they are spread. ``client_zones``: where they come from, with weights; ``zone_aware``: pods of
     the client's zone are preferred. ``tiers``: sizes of the KV cache tiers below the GPUs of the engines.
-    ``migration``: a gateway sends requests whose pod goes away to another.
+    ``migration``: a gateway sends requests whose pod terminates to another.
     """
 
     service: str = ""

@@ -12,7 +12,7 @@ from tonnage.machines.crashes import SIGNALLED, taken_along
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_faults import XidReported, container_ends
 from tonnage.machines.life import NodeLost, RebalanceRecommended, SpotNotice
-from tonnage.machines.objects import Offering, Pod, SimulatedNode
+from tonnage.machines.objects import Offering, SimulatedNode, SimulatedPod
 from tonnage.simulation.fault_entries import (
     GPU_FAILURE,
     INTERRUPTION,
@@ -147,7 +147,7 @@ class PodFailure:
                 yield from container_ends(cluster, neighbour, cause, code, f"{said} in Pod {pod.key} on the same GPU")
             yield from container_ends(cluster, pod, cause, code, said)
 
-    def _pods(self, cluster: SimulatedCluster) -> list[Pod]:
+    def _pods(self, cluster: SimulatedCluster) -> list[SimulatedPod]:
         training = cluster.training.get(self.spec.workload)
         if training is not None:
             return [pod for part in training.parts for pod in part.ready]
@@ -155,7 +155,7 @@ class PodFailure:
         return workload.active if workload is not None else []  # behind an API its pods may be somebody else's
 
 
-def _reason(cluster: SimulatedCluster, pod: Pod, code: int, *, oom: bool) -> str:
+def _reason(cluster: SimulatedCluster, pod: SimulatedPod, code: int, *, oom: bool) -> str:
     """What is said of the end: a pod with a part of a GPU is out of the GPU's memory, any other out of its node's."""
     if not oom:
         return f"exit code {code}"

@@ -18,7 +18,7 @@ from tonnage.inference.timing import StepWork
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import EngineSetup, Workload
 from tonnage.machines.scraping import GATEWAY_ACTIVE, GATEWAY_RECEIVED
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.machines.serving.split import SplitService
 from tonnage.provisioning.pods import PendingPod, PodShape
 from tonnage.rng import Streams
@@ -112,7 +112,7 @@ def _sized(setup: EngineSetup, mix: RequestMix, goal: Slo, reuse: float) -> tupl
     return rate, rate * mean_latency_s(setup.config, setup.timing, mix, rate) if rate > 0 else 0.0
 
 
-def _cache_queries(service: Service) -> tuple[str, str]:
+def _cache_queries(service: SimulatedService) -> tuple[str, str]:
     """PromQL: prompt tokens that the Service's engines looked for in their caches in ``REUSE_WINDOW``, and found."""
     namespace, _, name = service.name.partition("/")
     selector = f'{{namespace="{namespace}",service="{name}"}}[{REUSE_WINDOW}]'
@@ -163,7 +163,7 @@ def _launched_for(workload: Workload, configuration: Configuration) -> Iterator[
             yield gpu
 
 
-def _mix_of(service: Service) -> RequestMix:
+def _mix_of(service: SimulatedService) -> RequestMix:
     """The lengths of prompts that begin with what was said before, all over the run."""
     arrivals = service.requests.arrivals
     step = max(1, len(arrivals) // MIX_SIZE)

@@ -14,7 +14,7 @@ from tonnage.control.policy import Policy
 from tonnage.decisions import Ref
 from tonnage.fleet import asks
 from tonnage.fleet.gangs import Gang
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
 from tonnage.health.outlook import MOST, Outlook, WorkloadPods, requested
@@ -57,7 +57,7 @@ class Beginning(Protocol):
 
 
 def prospects(made: Beginning, setting: Setting) -> Iterator[Blocker]:
-    """A blocker for each workload of which pods have no place and will get none. GPUs that the policy partitions as
+    """A blocker for each workload of which pods are unschedulable and will stay so. GPUs that the policy partitions as
     pods ask for them are no reason to say so of pods that ask for parts."""
     pools = made.pools()
     if not made.cluster.fleet.node_by_name and not pools.node_pools:
@@ -113,7 +113,7 @@ def _lacking(asked: Mapping[str, int], has: Mapping[str, int]) -> str:
     return next((name for name, amount in sorted(asked.items()) if amount > has.get(name, 0)), "")
 
 
-def _templates_of(ref: Ref, pods: Iterable[PodSpec], known: Mapping[Ref, tuple[Pods, ...]]) -> tuple[Pods, ...]:
+def _templates_of(ref: Ref, pods: Iterable[FleetPod], known: Mapping[Ref, tuple[Pods, ...]]) -> tuple[Pods, ...]:
     """What the pods of a workload are made from; those of a PodGroup are written themselves."""
     if ref.kind != POD_GROUP:
         return known.get(ref, ())
@@ -129,7 +129,7 @@ def _without_nodes(made: Beginning, setting: Setting) -> Iterator[Blocker]:
         if pods.ref not in wanted or pods.is_daemon:
             continue
         if broken is not None:
-            message = f"no node takes these pods, and no NodePool can launch one: {broken.message}"
+            message = f"no feasible node for these pods, and no NodePool can launch one: {broken.message}"
             yield msgspec.structs.replace(
                 broken, stage=UNSCHEDULABLE, object=pods.ref, message=message, reason=NO_NODE, said=NO_NODES
             )
@@ -153,11 +153,11 @@ def _by_volumes(made: Beginning, outlook: Outlook, workload: WorkloadPods, block
     return volumes.out_of_reach(blocker, limits, made.cluster.declared.volumes)
 
 
-def _in_parts(pod: PodSpec) -> bool:
+def _in_parts(pod: FleetPod) -> bool:
     return asks.read(pod.spec, core.pod_requests(pod.spec), pod.annotations).shares
 
 
-def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[PodSpec], dict[str, Gang]]]:
+def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[FleetPod], dict[str, Gang]]]:
     """Every workload with the pods that it is to have, and their gangs; one of several copies. One without pods is to
     have some where an autoscaler makes them."""
     scaled = bounds(made.configuration, list(made.cluster.workloads.values()))
@@ -174,7 +174,7 @@ def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[PodSpec], dict[str, 
         yield (
             one.ref,
             [
-                PodSpec(
+                FleetPod(
                     one.namespace,
                     name,
                     "",
@@ -196,7 +196,7 @@ def _workloads(made: Beginning) -> Iterator[tuple[Ref, list[PodSpec], dict[str, 
         yield (
             _ref(training),
             [
-                PodSpec(
+                FleetPod(
                     replica.namespace,
                     replica.name,
                     "",

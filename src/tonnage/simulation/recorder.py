@@ -12,13 +12,13 @@ from tonnage.decisions import Applied, Decision, Outcome, Refused, Stale, Wait
 from tonnage.fleet import claimed_gpus
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE
 from tonnage.machines.events import Later
-from tonnage.machines.objects import Pod
+from tonnage.machines.objects import SimulatedPod
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.simulation.result import DecisionRecord
 
 if TYPE_CHECKING:
-    from tonnage.fleet.state import PodSpec
+    from tonnage.fleet.state import FleetPod
     from tonnage.machines.cluster import SimulatedCluster
 
 ABSENT, FREE = -1, 0
@@ -57,7 +57,7 @@ class Recorder:
     heat: dict[tuple[str, int], list[tuple[int, int, int, int]]] = field(default_factory=dict)
     decisions: list[DecisionRecord] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    _busy: dict[ServingReplica | Pod, int] = field(default_factory=dict)
+    _busy: dict[ServingReplica | SimulatedPod, int] = field(default_factory=dict)
     _waits: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def decided(self, t_ns: int, loop: str, decision: Decision, outcome: Outcome) -> None:
@@ -100,7 +100,7 @@ class Recorder:
         self.spend_micro_usd.append(cluster.records.ledger.total(cluster.now_ns))
         self._sample_heat(cluster, index)
 
-    def _sample_service(self, cluster: SimulatedCluster, service: Service) -> None:
+    def _sample_service(self, cluster: SimulatedCluster, service: SimulatedService) -> None:
         workloads = [w for w in cluster.workloads.values() if w.service is service]
         active = [pod for workload in workloads for pod in workload.active]
         engines = [r.engine for r in (*service.endpoints, *service.draining) if r.engine is not None]
@@ -160,7 +160,7 @@ class Recorder:
             shares[pod.key] = 100 * since / self.interval_ns
         return shares
 
-    def _payer(self, cluster: SimulatedCluster, spec: PodSpec) -> int:
+    def _payer(self, cluster: SimulatedCluster, spec: FleetPod) -> int:
         """The workload of the manifests of which the pod is."""
         pod = cluster.pods.get((spec.namespace, spec.name))
         owner = spec.owner if pod is None else pod.workload.key
@@ -183,7 +183,7 @@ class SampleTick:
         yield cluster.now_ns + self.recorder.interval_ns, self
 
 
-def taken_times(services: Iterable[Service]) -> Iterable[tuple[ServingReplica, int]]:
+def taken_times(services: Iterable[SimulatedService]) -> Iterable[tuple[ServingReplica, int]]:
     """(replica, ns of each of its devices that it took so far) of every engine."""
     for service in services:
         for replica in (*service.endpoints, *service.draining):

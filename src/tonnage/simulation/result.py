@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tonnage.costs.ledger import CostLine
 from tonnage.decisions import Finding, Ref, Scalar
 from tonnage.errors import Where
 
@@ -23,7 +24,7 @@ class Quantiles(msgspec.Struct, frozen=True):
     mean: float | None
 
 
-class Slo(msgspec.Struct, frozen=True):
+class ServiceLevel(msgspec.Struct, frozen=True):
     """The service level asked for. Requests that arrive in [surge start, surge start + grace_s) are counted apart."""
 
     ttft_s: float
@@ -130,15 +131,6 @@ class NodeResult(msgspec.Struct):
     cost_micro_usd: int
 
 
-class CostLine(msgspec.Struct):
-    """Money of one owner (a workload, or "" for nobody): used + idle_in_allocation + idle."""
-
-    owner: str
-    used_micro_usd: int
-    idle_in_allocation_micro_usd: int
-    idle_micro_usd: int
-
-
 class CostResult(msgspec.Struct):
     """The bill. total = sum over nodes = sum over lines, exactly."""
 
@@ -157,7 +149,8 @@ class GpuHours(msgspec.Struct, frozen=True):
 
 
 class ServiceSeries(msgspec.Struct):
-    """Columns over ``Series.t_s``; latencies: of the requests whose first/last token fell in the interval before t."""
+    """Columns over ``ResultSeries.t_s``; latencies: of the requests whose first/last token fell in the interval
+    before t."""
 
     name: str
     arrivals_per_s: list[float]
@@ -175,7 +168,7 @@ class ServiceSeries(msgspec.Struct):
     slo_share: list[float | None]  # of the requests that finished in the interval
 
 
-class Series(msgspec.Struct):
+class ResultSeries(msgspec.Struct):
     """Everything over time, one row an interval (``t_s`` is its end)."""
 
     t_s: list[float]
@@ -262,7 +255,7 @@ class WorkloadResult(msgspec.Struct, frozen=True):
     ready_s: float | None  # when one was Ready first
 
 
-class Check(msgspec.Struct):
+class InvariantChecks(msgspec.Struct):
     """Invariant checks made with --check."""
 
     enabled: bool
@@ -281,18 +274,18 @@ class Result(msgspec.Struct):
     seed: int
     duration_s: float
     traffic_source: str
-    slo: Slo | None  # without traffic there is none
+    slo: ServiceLevel | None  # without traffic there is none
     services: list[ServiceResult]
     nodes: list[NodeResult]
     gpu_hours: GpuHours
     cost: CostResult
-    series: Series
+    series: ResultSeries
     heatmap: Heatmap
     findings: list[Finding]
     decisions: list[DecisionRecord]
     decision_counts: dict[str, int]
     events: list[EventRecord]
-    check: Check
+    check: InvariantChecks
     training: list[TrainingResult] | msgspec.UnsetType = msgspec.UNSET  # with workloads of training frameworks
     not_running: list[NotRunning] | msgspec.UnsetType = msgspec.UNSET  # the worst first; unset where there is none
     workloads: list[WorkloadResult] | msgspec.UnsetType = msgspec.UNSET  # where there is no traffic

@@ -33,7 +33,7 @@ from tonnage.simulation import assumed, groups
 from tonnage.simulation.assemble import assemble
 from tonnage.simulation.configure import Configuration, bounds, build_cluster, configure, sorted_findings
 from tonnage.simulation.connect import connect_traffic, left_out
-from tonnage.simulation.driver import Driver, Observer
+from tonnage.simulation.driver import LoopDriver, Observer
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
 from tonnage.simulation.findings.engines import too_few_gpus, unknown_modes, unread_flags
@@ -44,7 +44,7 @@ from tonnage.simulation.findings.zones import zone_findings
 from tonnage.simulation.planned import Sources, planned
 from tonnage.simulation.prospects import prospects
 from tonnage.simulation.recorder import Recorder
-from tonnage.simulation.result import Check, Result
+from tonnage.simulation.result import InvariantChecks, Result
 from tonnage.simulation.scenario import Scenario
 from tonnage.simulation.standing import machines
 from tonnage.simulation.training.connect import connect_training
@@ -165,7 +165,7 @@ class SetUp:
         """An empty record."""
         return Recorder(max(5 * NS_PER_S, self.scenario.duration_ns // SAMPLES))
 
-    def result(self, machine: Driver) -> Result:
+    def result(self, machine: LoopDriver) -> Result:
         """Everything that the run has to say."""
         return assemble(
             self.scenario,
@@ -176,7 +176,7 @@ class SetUp:
             traffic_source="; ".join(dict.fromkeys(_source_name(s) for s in self.sources.values())),
             prices_as_of=self.configuration.catalogue.book.as_of,
             known=self.known,
-            check=Check(self.options.check, machine.steps, machine.violations),
+            check=InvariantChecks(self.options.check, machine.steps, machine.violations),
         )
 
 
@@ -237,10 +237,10 @@ def run(scenario: Scenario, policy: str, options: RunOptions | None = None) -> R
     return made.result(play(made))
 
 
-def play(made: SetUp, recorder: Recorder | None = None, *, engines: bool = False) -> Driver:
+def play(made: SetUp, recorder: Recorder | None = None, *, engines: bool = False) -> LoopDriver:
     """Run to the end, or to where the observer raises. ``recorder``: where what happens is written down; ``engines``:
     whether all that engines export is scraped."""
-    machine = Driver(made.cluster, recorder or made.recorder(), made.options.check)
+    machine = LoopDriver(made.cluster, recorder or made.recorder(), made.options.check)
     made.start_training()
     machine.start(made.loops(), made.scraper(engines=engines))
     made.break_things()

@@ -279,14 +279,14 @@ _CHANGES: dict[str, Callable[[SavingsCase], tuple[SavingsCase, str]]] = {
 }
 
 
-def _business_trigger(setting: SavingsCase) -> Callable[[int], keda.Trigger]:
+def _business_trigger(setting: SavingsCase) -> Callable[[int], keda.ScaleTrigger]:
     hours = setting.settings.hours
     days = ",".join(str((day + 1) % 7) for day in hours.days)  # cron counts from Sunday
 
-    def trigger(replicas: int) -> keda.Trigger:
+    def trigger(replicas: int) -> keda.ScaleTrigger:
         times = {"start": f"0 {hours.start} * * {days}", "end": f"0 {hours.end % 24} * * {days}"}
         metadata = {"timezone": "Etc/UTC", **times, "desiredReplicas": str(replicas)}
-        return keda.Trigger(type="cron", metadata=metadata)
+        return keda.ScaleTrigger(type="cron", metadata=metadata)
 
     return trigger
 

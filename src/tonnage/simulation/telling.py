@@ -11,7 +11,7 @@ from tonnage.health.blocker import REFUSED
 from tonnage.health.told import COMES, ENDED, FAILS, RUNS, SERVES, STARTS, WAITS, Told, of_blockers
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Pod, SimulatedNodeClaim
+from tonnage.machines.objects import SimulatedNodeClaim, SimulatedPod
 from tonnage.machines.training.workload import Training
 from tonnage.simulation.findings.unserved import ENDED as WORKLOAD_FAILED
 from tonnage.simulation.findings.waiting import NO_STOCK, STOCK_HELP, Reasons, clock
@@ -58,7 +58,7 @@ def _gone(cluster: SimulatedCluster, recorder: Recorder, key: tuple[str, str]) -
     return Told(about, ENDED, f"is gone: {events[-1]}", events) if events else None
 
 
-def _crashed(pod: Pod) -> str:
+def _crashed(pod: SimulatedPod) -> str:
     """Between two starts of a container that has ended with an error."""
     assert pod.last_end is not None
     end, times = pod.last_end, f"{pod.crashes} times in a row" if pod.crashes > 1 else "once"
@@ -69,14 +69,14 @@ def _crashed(pod: Pod) -> str:
     )
 
 
-def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: Pod, events: tuple[str, ...]) -> Told | None:
-    """Of a pod that waits what its place does not tell: who was preferred, and why no node is launched."""
+def _waiting(cluster: SimulatedCluster, recorder: Recorder, pod: SimulatedPod, events: tuple[str, ...]) -> Told | None:
+    """Of a pending pod what its place does not tell: who was preferred, and why no node is launched."""
     reasons = Reasons(cluster, recorder)
     preempted, said = reasons.preempted(pod), reasons.told(pod)
     if preempted:
-        return Told(pod.key, WAITS, f"was {preempted} and waits" + (f": {said}" if said else ""), events)
+        return Told(pod.key, WAITS, f"was {preempted} and is pending" + (f": {said}" if said else ""), events)
     if reasons.stock(pod):
-        return Told(pod.key, WAITS, f"waits: {said}", events, STOCK_HELP, rule=NO_STOCK)
+        return Told(pod.key, WAITS, f"is pending: {said}", events, STOCK_HELP, rule=NO_STOCK)
     return None
 
 
@@ -105,17 +105,17 @@ def _of_training(cluster: SimulatedCluster, about: str, training: Training) -> T
     again_ns = min((at for at in training.not_before_ns.values() if at > cluster.now_ns), default=None)
     if again_ns is not None:
         times = f"{training.restarts} restart{'s' if training.restarts != 1 else ''}"
-        line = f"is in back-off ({times}): {training.said}; its pods are made again at {clock(again_ns)}"
+        line = f"is in back-off ({times}): {training.said}; its pods are recreated at {clock(again_ns)}"
         return Told(about, WAITS, line, events)
     return Told(about, WAITS, "has no pods yet", events)
 
 
-def _coming(cluster: SimulatedCluster, pod: Pod) -> Told | None:
+def _coming(cluster: SimulatedCluster, pod: SimulatedPod) -> Told | None:
     for claim in cluster.cloud.claims.values():
         if any((ref.namespace, ref.name) == (pod.namespace, pod.name) for ref in claim.launch.pods):
             node = f"{claim.launch.claim.name} ({claim.launch.instance_type})"
             since, until = clock(claim.created_ns), clock(_expected_ns(cluster, claim))
-            line = f"waits for node {node}: asked for at {since}, expected at {until}"
+            line = f"waits for node {node}: requested at {since}, expected at {until}"
             return Told(pod.key, COMES, line, tuple(_events(cluster, f"Pod {pod.key}")))
     return None
 
@@ -127,7 +127,7 @@ def _expected_ns(cluster: SimulatedCluster, claim: SimulatedNodeClaim) -> int:
     return max(cluster.now_ns, claim.created_ns + int(usual * NS_PER_S))
 
 
-def _starting(cluster: SimulatedCluster, pod: Pod) -> str:
+def _starting(cluster: SimulatedCluster, pod: SimulatedPod) -> str:
     node, image = cluster.nodes[pod.node], pod.template.spec.containers[0].image
     pulled = node.image_ready_ns.get(image)
     if pod.started_ns is None and pulled is not None and pulled > cluster.now_ns:
@@ -140,7 +140,7 @@ def _starting(cluster: SimulatedCluster, pod: Pod) -> str:
     loaded = node.weights_ready_ns.get(server.model, 0)
     if loaded > cluster.now_ns:
         return f"loading the weights of {server.model} ({server.weight_bytes / GIB:.1f} GiB) until {clock(loaded)}"
-    return f"the engine starts since {clock(pod.started_ns)}: compilation and CUDA graphs"
+    return f"the engine has been starting since {clock(pod.started_ns)}: compilation and CUDA graphs"
 
 
 def _events(cluster: SimulatedCluster, about: str) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _events(cluster: SimulatedCluster, about: str) -> Iterator[str]:
         yield f"{clock(event.t_ns)} {event.reason}: {event.message}{times}"
 
 
-def pods_of(cluster: SimulatedCluster, ref: Ref) -> Sequence[Pod]:
+def pods_of(cluster: SimulatedCluster, ref: Ref) -> Sequence[SimulatedPod]:
     """The pods of a workload, by name."""
     found = cluster.workloads.get(ref.workload)
     if found is not None:

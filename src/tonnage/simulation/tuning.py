@@ -75,7 +75,8 @@ class TunedScaler(msgspec.Struct, frozen=True):
         return len(self.tried) + 1 + (self.best is not None and self.best.setting != self.written.setting)
 
 
-class Grid(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SearchGrid:
     """What is tried beside what is written; nothing else where ``windows_s`` or ``minima`` are given."""
 
     windows_s: Sequence[int] = ()
@@ -102,7 +103,7 @@ class Tuning:
     done: Callable[[int], object] = lambda runs: None
     _tried: dict[ScalerSetting, ScalerScore] = field(default_factory=dict)
 
-    def find(self, grid: Grid) -> TunedScaler:
+    def find(self, grid: SearchGrid) -> TunedScaler:
         """Search. Raises InputError for a ScaledObject without a threshold to tune, or whose target serves nothing."""
         written = written_setting(self.scaled_object)
         before = self._fitted(written)
@@ -207,7 +208,7 @@ def written_setting(source: keda.ScaledObject) -> ScalerSetting:
     )
 
 
-def most_runs(grid: Grid, source: keda.ScaledObject) -> int:
+def most_runs(grid: SearchGrid, source: keda.ScaledObject) -> int:
     """The most simulations that a search takes, what is scored included."""
     lines = grid.lines(written_setting(source), source.spec.max_replica_count)
     return 3 + len(lines) * len(FACTORS).bit_length()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import datetime
 import math
+from dataclasses import dataclass
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError
@@ -21,7 +21,7 @@ from tonnage.traffic.buckets import Buckets, of_cumulative
 from tonnage.traffic.profile import (
     OUTPUT_LEVELS,
     PROMPT_LEVELS,
-    Lengths,
+    LengthDistribution,
     MeasuredService,
     ProfileSource,
     TrafficProfile,
@@ -36,7 +36,8 @@ _PREFIX_STEP = 16
 """Tokens of a KV block, in which a prefix is found again."""
 
 
-class Wanted(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class MeasuredPeriod:
     """What to look at: from ``start_ns`` to ``end_ns``, in the readings' own time, of which ``epoch_ns`` is the Unix
     time of 0. ``context``: tokens that the engines allow a request, 0 where that is to be guessed. ``ttft_s``,
     ``tpot_s``: targets, 0 for none."""
@@ -50,7 +51,9 @@ class Wanted(Struct, frozen=True):
     epoch_ns: int = 0
 
 
-def fit_measured(readings: Readings, served: ScrapedService, source: ProfileSource, wanted: Wanted) -> TrafficProfile:
+def fit_measured(
+    readings: Readings, served: ScrapedService, source: ProfileSource, wanted: MeasuredPeriod
+) -> TrafficProfile:
     """Fit a profile to what was counted of ``served``.
 
     Raises:
@@ -77,14 +80,16 @@ def fit_measured(readings: Readings, served: ScrapedService, source: ProfileSour
         requests=max(1, round(prompts.number)),
         interval_s=wanted.interval_s,
         arrivals=arrivals,
-        lengths=Lengths(PROMPT_LEVELS, prompt_tokens, OUTPUT_LEVELS, (output_row,) * (len(PROMPT_LEVELS) - 1)),
+        lengths=LengthDistribution(
+            PROMPT_LEVELS, prompt_tokens, OUTPUT_LEVELS, (output_row,) * (len(PROMPT_LEVELS) - 1)
+        ),
         shared_prefix=shared,
         measured=_measured(readings, served, wanted, start_ns, found),
     )
 
 
 def _arrivals(
-    readings: Readings, served: ScrapedService, wanted: Wanted, assumed: list[str]
+    readings: Readings, served: ScrapedService, wanted: MeasuredPeriod, assumed: list[str]
 ) -> tuple[int, tuple[int, ...]]:
     """When samples begin, and how many requests came in each interval from then on."""
     engine = served.engine
@@ -125,7 +130,7 @@ def _arrivals(
     return start_ns, tuple(int(count) for count in counts)
 
 
-def _samples(readings: Readings, selector: str, wanted: Wanted) -> list[Series]:
+def _samples(readings: Readings, selector: str, wanted: MeasuredPeriod) -> list[Series]:
     """Raw samples, asked for an hour at a time, from a little before the start."""
     merged: dict[tuple[tuple[str, str], ...], Series] = {}
     at_ns = wanted.start_ns - LOOKBACK_NS
@@ -140,7 +145,9 @@ def _samples(readings: Readings, selector: str, wanted: Wanted) -> list[Series]:
     return [one for one in merged.values() if one.times]
 
 
-def _lengths(readings: Readings, served: ScrapedService, wanted: Wanted, what: str, assumed: list[str]) -> Buckets:
+def _lengths(
+    readings: Readings, served: ScrapedService, wanted: MeasuredPeriod, what: str, assumed: list[str]
+) -> Buckets:
     engine = served.engine
     histogram = engine.prompt_lengths if what == "prompt" else engine.output_lengths
     found = _buckets(readings, served, wanted, histogram, 1.0, wanted.context) if histogram else None
@@ -168,7 +175,7 @@ def _lengths(readings: Readings, served: ScrapedService, wanted: Wanted, what: s
 
 
 def _buckets(
-    readings: Readings, served: ScrapedService, wanted: Wanted, metric: str, lowest: float, most: float = 0.0
+    readings: Readings, served: ScrapedService, wanted: MeasuredPeriod, metric: str, lowest: float, most: float = 0.0
 ) -> Buckets | None:
     """A histogram's growth over the time, all engines together; None without observations."""
     span = span_text(wanted.start_ns, wanted.end_ns)
@@ -187,7 +194,7 @@ def _context_above(edge: float) -> float:
     return float(2 ** math.floor(math.log2(2.5 * edge)))
 
 
-def _found_in_cache(readings: Readings, served: ScrapedService, wanted: Wanted) -> float | None:
+def _found_in_cache(readings: Readings, served: ScrapedService, wanted: MeasuredPeriod) -> float | None:
     """The share of prompt tokens that engines found in their prefix caches; None where none says."""
     span = span_text(wanted.start_ns, wanted.end_ns)
     hits, asked = (
@@ -211,7 +218,7 @@ def _shared_prefix(found: float, prompts: Buckets) -> int:
 
 
 def _measured(
-    readings: Readings, served: ScrapedService, wanted: Wanted, start_ns: int, found: float | None
+    readings: Readings, served: ScrapedService, wanted: MeasuredPeriod, start_ns: int, found: float | None
 ) -> MeasuredService:
     began = datetime.datetime.fromtimestamp(seconds(wanted.epoch_ns + start_ns) // 1, datetime.UTC)
     met: dict[str, tuple[float, float] | None] = {"ttft": None, "tpot": None}

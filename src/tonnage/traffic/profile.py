@@ -43,7 +43,7 @@ class ProfileSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the source does not say and the fit has taken to be so."""
 
 
-class Lengths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LengthDistribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The joint distribution of prompt and output tokens.
 
     ``prompt_tokens[i]`` is the quantile at ``prompt_levels[i]`` (n + 1 edges make n bins);
@@ -86,7 +86,7 @@ class TrafficProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
     requests: Positive
     interval_s: Positive
     arrivals: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1)]
-    lengths: Lengths
+    lengths: LengthDistribution
     shared_prefix: Count = 0
     measured: MeasuredService | None = None
 
@@ -132,7 +132,7 @@ def fit(trace: Trace, source: ProfileSource, interval_s: int = DEFAULT_INTERVAL_
         requests=len(trace),
         interval_s=interval_s,
         arrivals=tuple(int(count) for count in counts),
-        lengths=Lengths(
+        lengths=LengthDistribution(
             prompt_levels=PROMPT_LEVELS,
             prompt_tokens=_quantiles(prompts, PROMPT_LEVELS),
             output_levels=OUTPUT_LEVELS,

@@ -13,7 +13,7 @@ import yaml
 
 from tonnage import documents
 from tonnage.errors import InputError
-from tonnage.traffic.profile import Lengths, TrafficProfile
+from tonnage.traffic.profile import LengthDistribution, TrafficProfile
 
 _KIND = str(TrafficProfile.__struct_config__.tag)
 _WHAT = "a traffic profile"
@@ -81,7 +81,7 @@ def _inconsistencies(profile: TrafficProfile) -> Iterator[tuple[str, str]]:
     yield from _table_problems(lengths)
 
 
-def _table_problems(lengths: Lengths) -> Iterator[tuple[str, str]]:
+def _table_problems(lengths: LengthDistribution) -> Iterator[tuple[str, str]]:
     field, bins = "lengths.output_tokens", len(lengths.prompt_levels) - 1
     if len(lengths.output_tokens) != bins:
         yield field, f"{len(lengths.output_tokens)} rows, expected {bins}, one for each prompt bin"

@@ -35,7 +35,7 @@ class Readings(Protocol):
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredReadings:
     """Readings of a store of series. ``dialect``: of which Prometheus release."""
 
     store: SeriesStore

@@ -11,9 +11,8 @@ import heapq
 import random
 from bisect import bisect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-
-from msgspec import Struct
 
 from tonnage.inference.prompts import Path
 
@@ -21,7 +20,8 @@ MOST_TURNS = 1_000
 _MOST_TOKENS = 2**31 - 1
 
 
-class Prefixes(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Prefixes:
     """``skew``: exponent of the system prompts' Zipf distribution, 0 for equal shares. ``turns``: least and most of a
     session, uniform at random. ``pause_ns``: least time between a session's turns; as much again, exponential, comes on
     top. ``longest``: tokens of prompt and output beyond which a session does not go on. Raises ValueError for numbers
@@ -48,7 +48,8 @@ class Prefixes(Struct, frozen=True):
             raise ValueError(f"turns is {least} to {most}, expected 1 to {MOST_TURNS}, the smaller first")
 
 
-class Turns(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SessionTurns:
     """One element a request, in order of arrival: prompt tokens, the session's number, and the content of prompt and
     output as a path of KV blocks."""
 
@@ -74,7 +75,7 @@ def converse(
     output: Sequence[int],
     block_size: int,
     rng: random.Random,
-) -> Turns:
+) -> SessionTurns:
     """Make sessions of requests that bring ``prompt`` tokens and are answered with ``output`` tokens.
 
     A request that brings more than ``longest`` allows is a session of its own and as long as it must be. Decisions are
@@ -84,7 +85,7 @@ def converse(
     shares = list(accumulate(weights))
     waiting: list[tuple[int, int, _Session]] = []
     sessions: list[_Session] = []
-    turns = Turns([], [], [])
+    turns = SessionTurns([], [], [])
     ends: list[int] = []  # tokens of prompt and output, less the one that is never cached
     for at, brings, answer in zip(arrival_ns, prompt, output, strict=True):
         session = _next(waiting, at, prefixes, brings + answer)
@@ -114,7 +115,7 @@ def _next(waiting: list[tuple[int, int, _Session]], at: int, prefixes: Prefixes,
     return None
 
 
-def _name(prefixes: Prefixes, sessions: list[_Session], turns: Turns, ends: list[int], block_size: int) -> None:
+def _name(prefixes: Prefixes, sessions: list[_Session], turns: SessionTurns, ends: list[int], block_size: int) -> None:
     """Number the blocks. A block that the system prompt fills only in part is the session's own."""
     shared = prefixes.system_tokens // block_size
     first = prefixes.system_prompts * (shared + 1)  # a number stays free, so that ranges never touch

@@ -10,40 +10,40 @@ from dataclasses import dataclass
 
 from tonnage.fleet.filters import FOREIGN_CUDA, NO_CUDA, NO_FEATURE, OPEN, cuda_refusal, refusal
 from tonnage.fleet.ports import NO_PORTS, clash
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.objects import core, selectors
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class DaemonFit:
     """Whether a node should get a pod of a DaemonSet, and whether one that it has may stay."""
 
     run: bool
     stay: bool
 
 
-def fit(spec: core.PodSpec, labels: Mapping[str, str], taints: Iterable[core.Taint], name: str) -> Fit:
+def fit(spec: core.PodSpec, labels: Mapping[str, str], taints: Iterable[core.Taint], name: str) -> DaemonFit:
     """What the DaemonSet controller makes of a node; ``spec``: with the tolerations that its pods get."""
     elsewhere = bool(spec.node_name) and spec.node_name != name
     if elsewhere or not selectors.node_selector_matches(spec, labels, name):
-        return Fit(False, False)
+        return DaemonFit(False, False)
     taints = tuple(taints)
     if selectors.untolerated(taints, spec.tolerations, selectors.HARD_EFFECTS) is None:
-        return Fit(True, True)
-    return Fit(False, selectors.untolerated(taints, spec.tolerations, ("NoExecute",)) is None)
+        return DaemonFit(True, True)
+    return DaemonFit(False, selectors.untolerated(taints, spec.tolerations, ("NoExecute",)) is None)
 
 
 def start(
     fleet: Fleet, row: int, namespace: str, name: str, template: core.PodTemplateSpec, owner: str
-) -> PodSpec | Conflict | None:
+) -> FleetPod | Conflict | None:
     """Bind the pod of a DaemonSet to the node of this row. ``template``: as admission completes it; ``owner``: how its
     pods name the DaemonSet. None where the node is none of its nodes, Conflict where it cannot be placed there."""
     node = fleet.node(row)
     if not fit(template.spec, node.labels, node.taints, node.spec.name).run:
         return None
     meta = template.metadata
-    spec = PodSpec(
+    spec = FleetPod(
         namespace,
         f"{name}-{node.spec.name}",
         "",

@@ -35,7 +35,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FailedPod:
     """A failed pod in the eyes of one controller. ``scope``: what its counters belong to, with all its pods."""
 
     kind: str
@@ -52,7 +52,7 @@ def case_of(
     cause: Cause,
     exit_code: int,
     pending: bool,
-) -> Case:
+) -> FailedPod:
     """The failure of one pod, for the innermost controller: that of the Job for a JobSet.
 
     ``pending``: whether a pod of its group does not run yet. Raises TypeError for an object that makes no pods.
@@ -62,7 +62,7 @@ def case_of(
         return _job(workload.name, workload.spec, everything, cause, exit_code)
     if isinstance(workload, batch.JobSet):
         if _in_place(workload):
-            return Case("JobSet", "InPlaceRestart", workload.name, everything, _job_set_limits(workload))
+            return FailedPod("JobSet", "InPlaceRestart", workload.name, everything, _job_set_limits(workload))
         spec = next(p.template.spec for p in workload.spec.replicated_jobs if p.name == failed.role)
         members = tuple(one for one in everything if (one.role, one.group) == (failed.role, failed.group))
         return _job(f"{workload.name}-{failed.role}-{failed.group}", spec, members, cause, exit_code)
@@ -70,20 +70,22 @@ def case_of(
         policy = workload.spec.leader_worker_template.restart_policy
         if policy == "RecreateGroupAfterStart" and pending:
             policy = "None"
-        return Case("LeaderWorkerSet", policy, workload.name, everything, {})
+        return FailedPod("LeaderWorkerSet", policy, workload.name, everything, {})
     if isinstance(workload, training.KubeflowJob):
         return _kubeflow(workload, everything, failed)
     if isinstance(workload, ray.RayCluster | ray.RayJob):
         return _ray(workload, everything, failed)
     if isinstance(workload, volcano.VolcanoJob):
         policy = _volcano_action(workload, failed, cause, exit_code) or failed.spec.restart_policy
-        return Case("VolcanoJob", policy, workload.name, everything, {"maxRetry": workload.spec.max_retry})
+        return FailedPod("VolcanoJob", policy, workload.name, everything, {"maxRetry": workload.spec.max_retry})
     if isinstance(workload, core.Pod):
-        return Case("Pod", failed.spec.restart_policy, workload.name, everything, {})
+        return FailedPod("Pod", failed.spec.restart_policy, workload.name, everything, {})
     raise TypeError(f"{workload.kind} {workload.name} makes no pods that could fail")
 
 
-def job_set_case(workload: batch.JobSet, replicas: Sequence[WorkloadPod], failed: WorkloadPod, reason: str) -> Case:
+def job_set_case(
+    workload: batch.JobSet, replicas: Sequence[WorkloadPod], failed: WorkloadPod, reason: str
+) -> FailedPod:
     """A Job of a JobSet has failed for this reason."""
     policy = workload.spec.failure_policy
     action = "None" if policy is None else "RestartJobSet"
@@ -93,10 +95,10 @@ def job_set_case(workload: batch.JobSet, replicas: Sequence[WorkloadPod], failed
         if not rule.target_replicated_jobs or failed.role in rule.target_replicated_jobs:
             action = rule.action
             break
-    return Case("JobSet", action, workload.name, tuple(replicas), _job_set_limits(workload))
+    return FailedPod("JobSet", action, workload.name, tuple(replicas), _job_set_limits(workload))
 
 
-def _job(scope: str, spec: batch.JobSpec, members: tuple[WorkloadPod, ...], cause: Cause, exit_code: int) -> Case:
+def _job(scope: str, spec: batch.JobSpec, members: tuple[WorkloadPod, ...], cause: Cause, exit_code: int) -> FailedPod:
     """A limit per index leaves the Job without one, where it names none."""
     per_index = spec.backoff_limit_per_index is not None
     default = None if per_index else DEFAULT_BACKOFF_LIMIT
@@ -108,7 +110,7 @@ def _job(scope: str, spec: batch.JobSpec, members: tuple[WorkloadPod, ...], caus
     policy = _pod_failure_action(spec, cause, exit_code)
     if policy in ("", "Count"):
         policy = "PerIndex" if per_index else spec.template.spec.restart_policy
-    return Case("Job", policy, scope, members, limits)
+    return FailedPod("Job", policy, scope, members, limits)
 
 
 def _pod_failure_action(spec: batch.JobSpec, cause: Cause, exit_code: int) -> str:
@@ -137,7 +139,7 @@ def _in_place(workload: batch.JobSet) -> bool:
     return policy is not None and policy.restart_strategy == "InPlaceRestart"
 
 
-def _kubeflow(job: training.KubeflowJob, replicas: tuple[WorkloadPod, ...], failed: WorkloadPod) -> Case:
+def _kubeflow(job: training.KubeflowJob, replicas: tuple[WorkloadPod, ...], failed: WorkloadPod) -> FailedPod:
     policies = {role: restart_policy(job, role, spec) for role, _, spec in training.roles(job)}
     policy = policies[failed.role]
     limit = job.spec.run_policy.backoff_limit
@@ -146,10 +148,10 @@ def _kubeflow(job: training.KubeflowJob, replicas: tuple[WorkloadPod, ...], fail
         policy = "DynamicWorker"
     if isinstance(job, training.MPIJob) and limit is None:
         limit = DEFAULT_BACKOFF_LIMIT
-    return Case(job.kind, policy, job.name, replicas, {"backoffLimit": limit})
+    return FailedPod(job.kind, policy, job.name, replicas, {"backoffLimit": limit})
 
 
-def _ray(workload: ray.RayCluster | ray.RayJob, replicas: tuple[WorkloadPod, ...], failed: WorkloadPod) -> Case:
+def _ray(workload: ray.RayCluster | ray.RayJob, replicas: tuple[WorkloadPod, ...], failed: WorkloadPod) -> FailedPod:
     policy = failed.spec.restart_policy
     limits: dict[str, int | None] = {}
     if isinstance(workload, ray.RayCluster):
@@ -163,7 +165,7 @@ def _ray(workload: ray.RayCluster | ray.RayJob, replicas: tuple[WorkloadPod, ...
             "backoffLimit": workload.spec.backoff_limit,
             "submitterBackoffLimit": SUBMITTER_BACKOFF_LIMIT if submitter is None else submitter,
         }
-    return Case(workload.kind, policy, workload.name, replicas, limits)
+    return FailedPod(workload.kind, policy, workload.name, replicas, limits)
 
 
 def _volcano_action(job: volcano.VolcanoJob, failed: WorkloadPod, cause: Cause, exit_code: int) -> str:

@@ -126,7 +126,7 @@ def member_of(
     return first_of(gangs, asked(namespace, labels, annotations, spec))
 
 
-class Asked(NamedTuple):
+class GangCandidate(NamedTuple):
     """A gang that a pod may be of. ``names``: of the pod's subgroup, the best first. ``workload``: the key of the
     workload that implies it (:func:`maker_key`), empty where the pod names a group itself."""
 
@@ -137,13 +137,13 @@ class Asked(NamedTuple):
 
 def asked(
     namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], spec: core.PodSpec
-) -> tuple[Asked, ...]:
+) -> tuple[GangCandidate, ...]:
     """Every gang that the pod may be of by what it says: the first that exists is its own."""
-    own = (Asked(key, names) for key, names in named(namespace, labels, annotations, spec))
+    own = (GangCandidate(key, names) for key, names in named(namespace, labels, annotations, spec))
     return (*own, *_implied(namespace, labels))
 
 
-def first_of(gangs: Mapping[str, Gang], candidates: Iterable[Asked]) -> Member:
+def first_of(gangs: Mapping[str, Gang], candidates: Iterable[GangCandidate]) -> Member:
     """The first of these that exists, and the pod's part of it."""
     for one in candidates:
         gang = gangs.get(one.key)
@@ -179,19 +179,19 @@ def says_a_group(pod: core.Pod) -> bool:
     return said or pod.spec.workload_ref is not None
 
 
-def _implied(namespace: str, labels: Mapping[str, str]) -> Iterator[Asked]:
+def _implied(namespace: str, labels: Mapping[str, str]) -> Iterator[GangCandidate]:
     """Every gang that the pod's workload may imply, the outermost first."""
     if marks.JOB_SET in labels:
         part, number = labels.get(marks.JOB_SET_PART, ""), labels.get(marks.JOB_SET_INDEX, "")
         names = (f"{part}-replica-{number}", part)
         made = f"{namespace}/jobset/{labels[marks.JOB_SET]}"
-        yield Asked(f"{made}/{part}", names, made)
-        yield Asked(made, names, made)
+        yield GangCandidate(f"{made}/{part}", names, made)
+        yield GangCandidate(made, names, made)
     if marks.LWS in labels:
         leads = labels.get(marks.LWS_WORKER) == "0"
         made = f"{namespace}/leaderworkerset/{labels[marks.LWS]}"
         names = (f"subgroup-{labels.get(marks.LWS_SUBGROUP, '')}", "leader" if leads else "workers")
-        yield Asked(f"{made}-{labels.get(marks.LWS_GROUP, '')}", names, made)
+        yield GangCandidate(f"{made}-{labels.get(marks.LWS_GROUP, '')}", names, made)
     if marks.TRAINING_JOB in labels:
         operator = labels.get(marks.TRAINING_OPERATOR, "")
         kind = "mpijob" if operator == "mpi-operator" else operator.removesuffix("-controller")
@@ -203,12 +203,12 @@ def _implied(namespace: str, labels: Mapping[str, str]) -> Iterator[Asked]:
         yield _whole_of(f"{namespace}/vcjob/{labels[marks.VOLCANO_JOB]}", labels.get(marks.VOLCANO_TASK, ""))
     if JOB_NAME in labels:
         made = f"{namespace}/job/{labels[JOB_NAME]}"
-        yield Asked(made, (), made)
+        yield GangCandidate(made, (), made)
 
 
-def _whole_of(workload: str, name: str) -> Asked:
+def _whole_of(workload: str, name: str) -> GangCandidate:
     """The one gang of a workload, named as that is."""
-    return Asked(workload, (name,), workload)
+    return GangCandidate(workload, (name,), workload)
 
 
 def stamped(obj: KubeObject, objects: Iterable[KubeObject]) -> tuple[WorkloadPod, ...]:

@@ -16,7 +16,7 @@ from tonnage.facts.restarts import RestartRule
 from tonnage.objects import batch, ray, training
 from tonnage.objects.base import KubeObject
 from tonnage.units import NS_PER_S
-from tonnage.workloads.failures import Case, Cause, case_of, job_set_case
+from tonnage.workloads.failures import Cause, FailedPod, case_of, job_set_case
 from tonnage.workloads.replicas import WorkloadPod
 
 Counters = Mapping[str, int]
@@ -37,7 +37,7 @@ INDEX_FAILED = "index-failed/"
 class Restart:
     """What becomes of a workload after a failure. Names are those of replicas, in their order.
 
-    ``recreated``: pods that end, if they have not, and are made again; they keep no node. Pods that had succeeded may
+    ``recreated``: pods that end, if they have not, and are recreated; they keep no node. Pods that had succeeded may
     be among them. ``restarted``: pods whose containers start again where they are. ``stopped``: pods that end for good.
     ``failed``: the workload is over; pods that it does not stop go on until they end by themselves. ``delay_ns``: how
     long the controller or the kubelet waits first. ``rule``: the row of the table that decided; ``reason``: why the
@@ -96,11 +96,11 @@ class _State:
     rule: str = ""
     reason: str = ""
 
-    def apply(self, case: Case, failed: WorkloadPod, cause: Cause) -> None:
+    def apply(self, case: FailedPod, failed: WorkloadPod, cause: Cause) -> None:
         """The consequences of one failed pod, by the first row that matches."""
         self._follow(_rule(case, failed, cause), case, failed, cause)
 
-    def _follow(self, rule: RestartRule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
+    def _follow(self, rule: RestartRule, case: FailedPod, failed: WorkloadPod, cause: Cause) -> None:
         self.rule = rule.rule
         if rule.restarts == "fails":
             self._fail(case, failed, "PodFailurePolicy", cause)
@@ -115,7 +115,7 @@ class _State:
         if rule.backoff:
             self._wait(rule, case, failed)
 
-    def _is_over(self, rule: RestartRule, case: Case, failed: WorkloadPod) -> bool:
+    def _is_over(self, rule: RestartRule, case: FailedPod, failed: WorkloadPod) -> bool:
         limit = case.limits.get(rule.limit)
         if limit is None:
             return False
@@ -124,7 +124,7 @@ class _State:
         count = self._count(rule.counter, case, failed)
         return count > limit if rule.over == "above" else count >= max(limit, 1)
 
-    def _count(self, counter: str, case: Case, failed: WorkloadPod) -> int:
+    def _count(self, counter: str, case: FailedPod, failed: WorkloadPod) -> int:
         """The counter as its limit sees it: restarts of all pods of the scope, failures of one index alone."""
         if counter in _SUMMED:
             prefixes = tuple(f"{name}/" for name in _SUMMED[counter])
@@ -133,7 +133,7 @@ class _State:
             return sum(self.counters.get(f"{counter}/{one.name}", 0) for one in case.members)
         return self.counters.get(_counter_key(counter, case, failed), 0)
 
-    def _beyond(self, rule: RestartRule, case: Case, failed: WorkloadPod, cause: Cause) -> None:
+    def _beyond(self, rule: RestartRule, case: FailedPod, failed: WorkloadPod, cause: Cause) -> None:
         if rule.beyond == "fails":
             self.by_limit = True
             self._fail(case, failed, _REASONS.get(rule.limit, "BackoffLimitExceeded"), cause)
@@ -141,7 +141,7 @@ class _State:
         other = next(one for one in table.rules() if one.rule == rule.beyond)
         self._follow(other, case, failed, cause)
 
-    def _fail(self, case: Case, failed: WorkloadPod, reason: str, cause: Cause) -> None:
+    def _fail(self, case: FailedPod, failed: WorkloadPod, reason: str, cause: Cause) -> None:
         """The scope has failed: a Job of a JobSet hands over to the JobSet, anything else ends."""
         if case.kind == "Job" and isinstance(self.workload, batch.JobSet):
             self.by_limit = False
@@ -151,7 +151,7 @@ class _State:
         self.failed, self.reason = True, reason
         self.stopped = {one.name for one in self.replicas if _ends(self.workload, one, self.by_limit)}
 
-    def _act(self, rule: RestartRule, case: Case, failed: WorkloadPod) -> None:
+    def _act(self, rule: RestartRule, case: FailedPod, failed: WorkloadPod) -> None:
         """Put the pods that the row means where they belong."""
         if rule.restarts == "container":
             self.restarted.add(failed.name)
@@ -180,13 +180,13 @@ class _State:
             self.rule = rule.rule
 
     def _recreate(self, one: WorkloadPod) -> None:
-        """A pod that is made again starts with its restarts at 0."""
+        """A pod that is recreated starts with its restarts at 0."""
         self.recreated.add(one.name)
         for counter in ("container-restarts", "wait"):
             self.counters.pop(f"{counter}/{one.name}", None)
 
     def _forget_jobs(self, scope: str, failed: WorkloadPod) -> None:
-        """Jobs that are made again have failed nothing yet; what counts for the whole workload stays."""
+        """Jobs that are recreated have failed nothing yet; what counts for the whole workload stays."""
         mine = {one.name for one in _meant(scope, self.replicas, failed)}
         jobs = {one.labels.get(JOB_NAME, "") for one in self.replicas if one.name in mine}
         for key in list(self.counters):
@@ -194,7 +194,7 @@ class _State:
             if counter not in _LASTING and (of in mine or of in jobs):
                 del self.counters[key]
 
-    def _wait(self, rule: RestartRule, case: Case, failed: WorkloadPod) -> None:
+    def _wait(self, rule: RestartRule, case: FailedPod, failed: WorkloadPod) -> None:
         alone = rule.backoff == "kubelet" or rule.counter in _PER_POD
         key = f"wait/{failed.name if alone else case.scope}"
         self.counters[key] = self.counters.get(key, 0) + 1
@@ -221,12 +221,12 @@ class _State:
 _REASONS = {"maxFailedIndexes": "MaxFailedIndexesExceeded", "backoffLimit": "BackoffLimitExceeded"}
 
 
-def _rule(case: Case, failed: WorkloadPod, cause: Cause) -> RestartRule:
+def _rule(case: FailedPod, failed: WorkloadPod, cause: Cause) -> RestartRule:
     """The row that decides. The table has one for every kind, whatever the policy and the cause."""
     return next(one for one in table.rules() if one.matches(case.kind, case.policy, failed.role, cause.value))
 
 
-def _counter_key(counter: str, case: Case, failed: WorkloadPod) -> str:
+def _counter_key(counter: str, case: FailedPod, failed: WorkloadPod) -> str:
     if counter in _PER_POD:
         return f"{counter}/{failed.name}"
     return f"{counter}/{failed.labels.get(JOB_NAME, case.scope) if counter in _PER_JOB else case.scope}"

@@ -70,6 +70,55 @@ def test_server_side_apply_refuses_an_entry_that_stands_twice(container: dict[st
 
 
 @pytest.mark.report(203)
+@pytest.mark.parametrize(
+    ("containers", "said"),
+    [
+        (
+            [{"env": ["A", "A"], "ports": [1, 1]}],
+            [
+                '.metadata.finalizers: duplicate entries for key [="a.io/b"]',
+                '.spec.containers[name="a"].env: duplicate entries for key [name="A"]',
+                '.spec.containers[name="a"].ports: duplicate entries for key [containerPort=1,protocol="TCP"]',
+            ],
+        ),
+        (
+            [{"env": ["A", "B", "A", "A", "B"]}],
+            [
+                '.metadata.finalizers: duplicate entries for key [="a.io/b"]',
+                '.spec.containers[name="a"].env: duplicate entries for key [name="A"]',
+                '.spec.containers[name="a"].env: duplicate entries for key [name="A"]',
+                '.spec.containers[name="a"].env: duplicate entries for key [name="B"]',
+            ],
+        ),
+        (
+            [{"env": ["A", "A"]}, {"env": ["B", "B"]}],
+            [
+                '.metadata.finalizers: duplicate entries for key [="a.io/b"]',
+                '.spec.containers[name="a"].env: duplicate entries for key [name="A"]',
+                '.spec.containers: duplicate entries for key [name="a"]',
+                '.spec.containers[name="a"].env: duplicate entries for key [name="B"]',
+            ],
+        ),
+    ],
+    ids=["two lists and a set", "some of them more than once", "in an entry that stands twice itself"],
+)
+def test_server_side_apply_names_all_entries_that_stand_twice(
+    containers: list[dict[str, Any]], said: list[str]
+) -> None:
+    """As kube-apiserver v1.36.3 answers."""
+    made = [
+        {"name": "a", "image": "x", "env": [{"name": name} for name in one.get("env", ())]}
+        | {"ports": [{"containerPort": port} for port in one.get("ports", ())]}
+        for one in containers
+    ]
+    twice = pod()
+    twice["spec"]["containers"] = made
+    twice["metadata"]["finalizers"] = ["a.io/b", "a.io/b"]
+    reply = Embedded().apply(twice, "me", resource=PODS)
+    assert json.loads(reply.body)["message"].split("Kind=Pod): ")[1] == "\n  ".join(["errors:", *said])
+
+
+@pytest.mark.report(203)
 def test_server_side_apply_refuses_a_member_of_a_set_that_stands_twice() -> None:
     twice = pod()
     twice["metadata"]["finalizers"] = ["a.io/b", "a.io/b"]

@@ -13,13 +13,13 @@ from deep_seeds import examples
 from tonnage.inference.disaggregation.actions import (
     Action,
     Cancel,
-    Fence,
+    Deregister,
     Free,
     Kind,
     Leases,
     Lost,
-    Run,
     Send,
+    StartDecode,
     StartTransfer,
 )
 from tonnage.inference.disaggregation.destination import Destination, DestinationState
@@ -62,7 +62,7 @@ class World:
                 case StartTransfer(transfer):
                     assert side == ("prefill" if self.push else "decode")
                     self.flying[transfer] = transfer not in self.fenced
-                case Fence(transfer):
+                case Deregister(transfer):
                     assert side == ("decode" if self.push else "prefill"), "the pages that the other side accesses"
                     self.fenced.add(transfer)
                     if transfer in self.flying:
@@ -75,7 +75,7 @@ class World:
                     assert self.pinned[side] >= 0, "freed twice"
                 case Cancel(transfer):
                     self.computing.remove(transfer)
-                case Run(transfer):
+                case StartDecode(transfer):
                     self.ends[transfer].append("run")
                     self.pinned["decode"] -= transfer  # the running request's from now on
                 case Lost(transfer, _):
@@ -326,7 +326,7 @@ def test_when_the_other_side_stays_silent_it_is_fenced_off_before_pages_are_free
         actions = world.destination.expire(LEASES.patience_ns)
     else:
         actions = world.source.expire(LEASES.lease_ns)
-    assert actions[:2] == [Fence(1), Free(1, 1)]
+    assert actions[:2] == [Deregister(1), Free(1, 1)]
 
 
 def test_a_number_in_use_is_refused_on_both_sides() -> None:

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from tonnage.facts import models
 from tonnage.inference.estimate import Load, estimate, plain_shape
 from tonnage.inference.estimate.constants import bands
-from tonnage.inference.estimate.measured import FARTHEST, Measured, MeasuredGroup, measured, nearest
+from tonnage.inference.estimate.measured import FARTHEST, MeasuredGroup, MeasuredGroups, measured, nearest
 
 HERE = {"gpu": "h100", "precision": "fp8", "framework": "vllm", "tensor_parallel": 4}
 
 
 def distance(model: str = "Llama-3.1-70B", **changed: object) -> float:
-    only = Measured(
+    only = MeasuredGroups(
         [MeasuredGroup("meta-llama/Llama-3.1-70B", "h100", "fp8", "vllm", 4, 1, 1, 9, (4.0, 64.0))],
         [models.get("Llama-3.1-70B")],
     )

@@ -10,7 +10,14 @@ from index_models import BLOCK, CLEARED, batch, flat, frames, payload, removed, 
 
 from deep_seeds import examples
 from tonnage.inference.index import CacheView, EventStream, KvIndex, TierBlocks, canonical, decode_batch, from_topic
-from tonnage.inference.index.events import AllBlocksCleared, Batch, BatchDecoder, BlockRemoved, BlockStored, Malformed
+from tonnage.inference.index.events import (
+    AllBlocksCleared,
+    Batch,
+    BatchDecoder,
+    BlockRemoved,
+    BlockStored,
+    MalformedMessage,
+)
 
 ORDER = {
     "BlockStored": ["block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name"],
@@ -63,7 +70,7 @@ def test_a_bad_or_unknown_event_costs_only_itself():
     "bad", [b"", b"\xc1", b"\x01", b"\x93\x01", msgspec.msgpack.encode([1.0]), msgspec.msgpack.encode({"a": 1})]
 )
 def test_what_is_no_batch_is_a_value_that_says_why(bad):
-    assert isinstance(decode_batch(bad), Malformed)
+    assert isinstance(decode_batch(bad), MalformedMessage)
 
 
 @settings(max_examples=examples(300))

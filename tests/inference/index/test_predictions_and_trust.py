@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from index_models import BLOCK, engine_hash, flat, frames, stored
 
 from deep_seeds import examples
-from tonnage.inference.index import CacheView, KvIndex, PredictedIndex, TierBlocks, TrustSettings, Verdict, WorkerTrust
+from tonnage.inference.index import (
+    CacheView,
+    KvIndex,
+    PredictedIndex,
+    TierBlocks,
+    TrustedSource,
+    TrustSettings,
+    WorkerTrust,
+)
 
 SECOND = 1_000_000_000
 
@@ -73,11 +81,11 @@ def trusted(**more) -> WorkerTrust:
 
 
 def test_a_worker_without_events_is_judged_by_what_was_sent_to_it():
-    assert WorkerTrust(TrustSettings()).verdict(0) == Verdict("approximate", "no events")
+    assert WorkerTrust(TrustSettings()).verdict(0) == TrustedSource("approximate", "no events")
 
 
 def test_events_are_believed_when_nothing_speaks_against_them():
-    assert trusted().verdict(10**12) == Verdict("exact")
+    assert trusted().verdict(10**12) == TrustedSource("exact")
 
 
 def test_silence_after_new_blocks_were_due_is_stale_and_an_idle_worker_is_not():
@@ -86,7 +94,7 @@ def test_silence_after_new_blocks_were_due_is_stale_and_an_idle_worker_is_not():
     assert trust.verdict(10_000).source == "exact"
     trust.dispatched(new_blocks=3, now_ns=100)
     assert trust.verdict(110).source == "exact"
-    assert trust.verdict(111) == Verdict("approximate", "silent since a dispatch", 11.0, 10.0)
+    assert trust.verdict(111) == TrustedSource("approximate", "silent since a dispatch", 11.0, 10.0)
     trust.heard(gap=False)
     assert trust.verdict(10_000).source == "exact"
 
@@ -96,7 +104,7 @@ def test_missing_messages_suspend_trust_and_lost_ones_must_be_made_good_by_repor
     trust.heard(gap=True)
     assert trust.verdict(0).reason == "messages missing"
     trust.heard(gap=False, lost=2)
-    assert trust.verdict(0) == Verdict("approximate", "messages lost", 2.0)
+    assert trust.verdict(0) == TrustedSource("approximate", "messages lost", 2.0)
     for _ in range(4):
         assert trust.verdict(0).source == "approximate"
         trust.reported(exact=10, approximate=9, cached=10, blocks=10)
@@ -114,7 +122,7 @@ def test_events_that_disagree_with_reported_hits_give_way_to_dispatches_and_thos
     trust = trusted(proof=3)
     for _ in range(3):
         trust.reported(exact=10, approximate=1, cached=0, blocks=10)
-    assert trust.verdict(0) == Verdict("approximate", "events disagree with reported hits", 1.0, 0.25)
+    assert trust.verdict(0) == TrustedSource("approximate", "events disagree with reported hits", 1.0, 0.25)
     for _ in range(20):
         trust.reported(exact=10, approximate=10, cached=0, blocks=10)
     assert trust.verdict(0).source == "load"
@@ -174,4 +182,4 @@ def test_a_replay_that_comes_restores_trust():
     view.receive("a", frames(1, stored([1, 2], 1)), 0)
     view.replayed("a", frames(0, stored([1])))
     view.replayed("a", [b"", (-1).to_bytes(8, "big", signed=True), b""])
-    assert view.verdict("a", 1) == Verdict("exact") and view.index.held("a") == 2
+    assert view.verdict("a", 1) == TrustedSource("exact") and view.index.held("a") == 2

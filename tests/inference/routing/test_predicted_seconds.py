@@ -9,9 +9,9 @@ from routing_builders import BLOCK, MS, PlainCosts, S, holds, request, router, t
 
 from tonnage.errors import InputError
 from tonnage.inference.routing import (
+    CostParts,
     EngineCosts,
     Overlap,
-    Parts,
     Router,
     StepCosts,
     Tonnage,
@@ -380,7 +380,7 @@ def test_the_parts_of_a_receipt_add_up_to_its_costs_and_can_be_read() -> None:
             routed.first_token(number - 12, now)
             routed.ended(number - 12, now)
     spent = [parts for receipt in routed.receipts() for _, parts in receipt.parts]
-    assert all(any(getattr(parts, name) for parts in spent) for name in Parts.__struct_fields__)
+    assert all(any(getattr(parts, name) for parts in spent) for name in CostParts.__struct_fields__)
 
 
 def test_without_predictions_of_its_own_only_the_overlap_counts() -> None:

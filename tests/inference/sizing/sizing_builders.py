@@ -40,9 +40,9 @@ def asked(
     )
 
 
-def market(**owned_usd: float) -> options.Market:
+def market(**owned_usd: float) -> options.GpuPrices:
     """The bundled prices; GPUs named here are owned and compete."""
-    return options.Market(prices.load(), ownership.get(), owned_usd, frozenset(owned_usd))
+    return options.GpuPrices(prices.load(), ownership.get(), owned_usd, frozenset(owned_usd))
 
 
 def answer(model: str, *gpus: str, **more: Any) -> options.SizingResult:

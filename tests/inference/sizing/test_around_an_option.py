@@ -12,7 +12,7 @@ from tonnage.facts import gpus, instances, models
 from tonnage.inference import memory
 from tonnage.inference.sizing import cards, fit, loading, options, plot, point, rules, training, warnings
 from tonnage.inference.sizing.options import SizingOption
-from tonnage.inference.sizing.training import Training, training_memory
+from tonnage.inference.sizing.training import TrainingRecipe, training_memory
 from tonnage.units import GIB
 
 
@@ -196,20 +196,20 @@ def test_the_fewest_gpus_of_a_guides_instance_that_serve_are_told() -> None:
 def test_full_training_takes_sixteen_bytes_a_parameter() -> None:
     shape, gpu = models.get("Llama-3.1-8B"), gpus.get("h100")
     bf16 = memory.precision("bf16")
-    found = training_memory(shape, gpu, Training("full", bf16, 4_096))
+    found = training_memory(shape, gpu, TrainingRecipe("full", bf16, 4_096))
     sizes = {part.name: part.bytes for part in found.parts}
     assert sizes["weights"] + sizes["gradients"] + sizes["optimizer states"] == 16 * shape.params
     assert sizes["activations"] == 4_096 * 4_096 * (2 * 32 + 34)
     assert sizes["logits and their gradient"] == 4_096 * 128_256 * 8
     assert not found.fits
-    kept = training_memory(shape, gpu, Training("full", bf16, 4_096, recompute="none"))
+    kept = training_memory(shape, gpu, TrainingRecipe("full", bf16, 4_096, recompute="none"))
     assert {p.name: p.bytes for p in kept.parts}["activations"] == 4_096 * 4_096 * 34 * 32
 
 
 @pytest.mark.parametrize(("zero", "divided"), [(0, 0), (1, 12), (2, 14), (3, 16)])
 def test_a_zero_stage_divides_its_states_over_the_ranks(zero: int, divided: int) -> None:
     shape = models.get("Llama-3.1-8B")
-    asked_for = Training("full", memory.precision("bf16"), 4_096, zero=zero, data_parallel=8)
+    asked_for = TrainingRecipe("full", memory.precision("bf16"), 4_096, zero=zero, data_parallel=8)
     sizes = {part.name: part.bytes for part in training_memory(shape, gpus.get("h100"), asked_for).parts}
     states = sizes["weights"] + sizes["gradients"] + sizes["optimizer states"]
     assert states == pytest.approx(shape.params * (16 - divided + divided / 8), abs=8)
@@ -218,22 +218,22 @@ def test_a_zero_stage_divides_its_states_over_the_ranks(zero: int, divided: int)
 def test_a_quantized_base_is_trained_by_adapters_only() -> None:
     shape, gpu = models.get("Llama-3.1-70B"), gpus.get("h100")
     nf4 = memory.precision("nf4")
-    found = training_memory(shape, gpu, Training("lora", nf4, 2_048))
+    found = training_memory(shape, gpu, TrainingRecipe("lora", nf4, 2_048))
     assert found.fits
     assert {p.name: p.bytes for p in found.parts}["weights: base model"] == memory.weight_bytes(shape, nf4)
     with pytest.raises(InputError, match="full training of weights in nf4"):
-        training_memory(shape, gpu, Training("full", nf4, 2_048))
+        training_memory(shape, gpu, TrainingRecipe("full", nf4, 2_048))
     with pytest.raises(InputError, match="no ZeRO stage 4"):
-        training_memory(shape, gpu, Training("lora", nf4, 2_048, zero=4))
+        training_memory(shape, gpu, TrainingRecipe("lora", nf4, 2_048, zero=4))
 
 
 def test_the_fewest_gpus_that_train_are_found() -> None:
     shape, bf16 = models.get("Llama-3.1-8B"), memory.precision("bf16")
     for gpu, count in (("l40s", 4), ("h100", 2), ("h200", 1)):
-        found, used = training.smallest(shape, gpus.get(gpu), Training("full", bf16, 4_096, zero=3))
+        found, used = training.smallest(shape, gpus.get(gpu), TrainingRecipe("full", bf16, 4_096, zero=3))
         assert found.fits and used == count
         if count > 1:
-            half = Training("full", bf16, 4_096, zero=3, data_parallel=count // 2)
+            half = TrainingRecipe("full", bf16, 4_096, zero=3, data_parallel=count // 2)
             assert not training_memory(shape, gpus.get(gpu), half).fits
 
 

@@ -19,7 +19,7 @@ from tonnage.inference.replay import Log, log_of
 from tonnage.inference.replay.reuse import reuse_bound
 from tonnage.inference.tiers import TierSpec
 from tonnage.inference.timing import LinearTiming, PolynomialTiming
-from tonnage.inference.worth import Setup, Valuation, value
+from tonnage.inference.worth import Setup, TierValuation, value
 from tonnage.traffic.traces import Trace, load_trace
 from tonnage.units import MICRO_PER_USD, NS_PER_HOUR
 
@@ -94,7 +94,7 @@ def test_a_free_tier_without_end_equals_the_bound_and_a_tier_of_size_zero_equals
     assert alone.reuse <= found.bound.own
 
 
-def worth_of(*specs: TierSpec, micro_usd: int = 0) -> Valuation:
+def worth_of(*specs: TierSpec, micro_usd: int = 0) -> TierValuation:
     return value(log(turns(60, 6), 30_000), setup(kv_blocks=22, micro_usd=micro_usd), specs)
 
 

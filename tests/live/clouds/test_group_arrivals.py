@@ -12,7 +12,7 @@ from tonnage.control.nodes import Pools, Provisioner
 from tonnage.decisions import Applied, Launch, Outcome, Stale
 from tonnage.errors import InputError
 from tonnage.fleet.snapshot import ClaimView, Snapshot
-from tonnage.fleet.state import Fleet, NodeSpec, PodSpec
+from tonnage.fleet.state import Fleet, FleetNode, FleetPod
 from tonnage.live.clouds.arrivals import LATE_NS, GroupNodes
 from tonnage.live.clouds.watched import WatchedGroups
 from tonnage.objects import core
@@ -103,7 +103,7 @@ class Site:
         amounts = {"cpu": 3900, "memory": 14 * GIB, "pods": 50, GPU: gpus}
         given = {"taints": (TAINT,), "instance_type": "g5.xlarge", "provider_id": machine(number), "node_pool": "gpu"}
         given["created_ns"] = self.clock.at_ns  # type: ignore[assignment]
-        row = self.fleet.add_node(NodeSpec(f"n{number}", amounts, {}, uid=f"n{number}", **{**given, **more}))  # type: ignore[arg-type]
+        row = self.fleet.add_node(FleetNode(f"n{number}", amounts, {}, uid=f"n{number}", **{**given, **more}))  # type: ignore[arg-type]
         self.fleet.node(row).initialized = True
 
     def unready(self, number: int) -> None:
@@ -116,7 +116,7 @@ class Site:
         container = core.Container(name="m", resources=core.ResourceRequirements(requests=dict(requests)))
         spec = core.PodSpec(containers=[container], tolerations=[core.Toleration(key=GPU, operator="Exists")])
         for name in names:
-            self.fleet.add_pod(PodSpec("default", name, name, {}, spec))
+            self.fleet.add_pod(FleetPod("default", name, name, {}, spec))
 
     def claims(self) -> tuple[ClaimView, ...]:
         return self.nodes.in_flight()

@@ -17,7 +17,7 @@ from tonnage.hollow.lockstep import Lockstep, loops_of
 from tonnage.kube.transport import Transport
 from tonnage.partitioning.fleet_layouts import devices, instances_of
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -55,21 +55,21 @@ SHORT_DAY = {
 """The day of mig-day-night is 40 minutes shorter, and so is a run until its night: requests are not what is looked at."""
 
 
-def example(name: str, policy: str, minutes: int, transport: Transport | None) -> Driver:
+def example(name: str, policy: str, minutes: int, transport: Transport | None) -> LoopDriver:
     """This many minutes of an example under one of its policies."""
     return (
         _simulated(name, policy, minutes) if transport is None else _played(_set_up(name, policy), minutes, transport)
     )
 
 
-def short_day(minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def short_day(minutes: int, transport: Transport | None, *, by_manager: bool = False) -> LoopDriver:
     """This many minutes of examples/mig-day-night with its :data:`SHORT_DAY`, whose layouts follow the load."""
     if transport is None:
         return _simulated_short_day(minutes)
     return _played(_set_up_short_day(), minutes, transport, by_manager=by_manager)
 
 
-def _played(made: run.SetUp, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def _played(made: run.SetUp, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> LoopDriver:
     return played(made, minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
 
 
@@ -88,12 +88,12 @@ def _set_up_short_day() -> run.SetUp:
 
 
 @cache
-def _simulated(name: str, policy: str, minutes: int) -> Driver:
+def _simulated(name: str, policy: str, minutes: int) -> LoopDriver:
     return _played(_set_up(name, policy), minutes, None)
 
 
 @cache
-def _simulated_short_day(minutes: int) -> Driver:
+def _simulated_short_day(minutes: int) -> LoopDriver:
     return _played(_set_up_short_day(), minutes, None)
 
 
@@ -109,7 +109,7 @@ def under_faults(transport: Transport, seed: int, minutes: int, rest: int) -> Lo
         return faulty[0]
 
     steps = Lockstep(made, transport, controllers=fails, delays=QUICK)
-    machine = Driver(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
+    machine = LoopDriver(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
     made.start_training()
     machine.start(loops_of(made, steps.world), made.scraper())
     machine.play(minutes * 60 * NS_PER_S, None)
@@ -126,7 +126,7 @@ def layouts(fleet: Fleet, node: str = "base-01") -> list[Instances]:
     return [instances_of(fleet, (row, device)) for device in range(devices(fleet, row))]
 
 
-def bought(folder: Path, transport: Transport | None, *, operator: bool) -> Driver:
+def bought(folder: Path, transport: Transport | None, *, operator: bool) -> LoopDriver:
     """A NodePool that offers cut nodes, that of the documentation, and work for several of its layouts. ``operator``:
     a ClusterPolicy names the ConfigMaps."""
     minutes = 20

@@ -12,7 +12,7 @@ from tonnage.kube.transport import Transport
 from tonnage.live.manager import Controller, Manager
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.events import Later
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.run import SetUp
 
 
@@ -52,7 +52,7 @@ class Alarmed(Manager):
 
 
 @dataclass(slots=True)
-class Driven(Driver):
+class Driven(LoopDriver):
     """The event queue as ever, but the Manager decides which loop has its turn."""
 
     manager: Manager | None = None
@@ -84,7 +84,7 @@ class Driven(Driver):
         return replace(loop, learn=learn)
 
 
-def play(made: SetUp, transport: Transport, until_ns: int) -> tuple[Driver, Lockstep]:
+def play(made: SetUp, transport: Transport, until_ns: int) -> tuple[LoopDriver, Lockstep]:
     """Run a scenario on an API until then. Close what is returned."""
     steps = Lockstep(made, transport)
     machine = Driven(made.cluster, made.recorder(), made.options.check, world=steps.world, settle=steps.settle)

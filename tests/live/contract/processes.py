@@ -25,7 +25,7 @@ from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Transport
 from tonnage.metrics.promql import Result
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 A, B = "inference/model-a-serving", "inference/model-b-serving"
@@ -217,16 +217,16 @@ class Run:
     """A run over an API that fails, after its end."""
 
     made: run.SetUp
-    machine: Driver
+    machine: LoopDriver
     steps: Watched
     process: Process
     faulty: Faulty
     history: History
 
 
-def simulate(made: run.SetUp) -> Driver:
+def simulate(made: run.SetUp) -> LoopDriver:
     """The same in the simulated world."""
-    machine = Driver(made.cluster, made.recorder(), False)
+    machine = LoopDriver(made.cluster, made.recorder(), False)
     machine.start(made.loops(), made.scraper())
     made.break_things()
     machine.play(END_S * NS_PER_S, None)
@@ -260,7 +260,7 @@ def play(
     process = Process(made, steps, injected[0])
     for one, rates in zip(injected, planned, strict=True):
         one.rates = rates
-    machine = Driver(made.cluster, made.recorder(), False, world=process, settle=steps.settle)
+    machine = LoopDriver(made.cluster, made.recorder(), False, world=process, settle=steps.settle)
     if late:
         steps.late = random.Random(seed)
     machine.start(process.loops(), made.scraper())

@@ -14,7 +14,7 @@ from live.contract.processes import END_S, set_up
 from tonnage.hollow import lockstep
 from tonnage.kube.transport import Transport
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 NIGHT = EXAMPLE.parent / "night-and-day"
@@ -28,7 +28,7 @@ NONE_LEFT: tuple[dict[str, Any], ...] = (
 )
 
 
-def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_manager: bool = False) -> LoopDriver:
     """Run it in the simulated world, or on the API behind ``transport``. ``by_manager``: the loops are run by who runs
     them on a cluster."""
     if transport is not None:
@@ -37,7 +37,7 @@ def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_ma
         steps.close()
         assert steps.machines.errors == {}
         return machine
-    machine = Driver(made.cluster, made.recorder(), False)
+    machine = LoopDriver(made.cluster, made.recorder(), False)
     made.start_training()
     machine.start(made.loops(), made.scraper())
     made.break_things()
@@ -45,30 +45,30 @@ def played(made: run.SetUp, until_ns: int, transport: Transport | None, *, by_ma
     return machine
 
 
-def broken(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def broken(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> LoopDriver:
     """A small cluster with DaemonSets, of which a spot node is taken back and another node fails."""
     made = set_up(folder, 1, faults=BREAKS, nodes=[SPOT])
     return played(made, END_S * NS_PER_S, transport, by_manager=by_manager)
 
 
-def sold_out(folder: Path, transport: Transport | None) -> Driver:
+def sold_out(folder: Path, transport: Transport | None) -> LoopDriver:
     """Of the cheapest instance type there is none for a while."""
     return played(set_up(folder, 1, faults=NONE_LEFT), 600 * NS_PER_S, transport)
 
 
-def surge(policy: str, minutes: int, transport: Transport | None) -> Driver:
+def surge(policy: str, minutes: int, transport: Transport | None) -> LoopDriver:
     """This many minutes of the traffic surge of the example."""
     made = run.set_up(scenario.load(EXAMPLE), policy, run.RunOptions(seed=3))
     return played(made, minutes * 60 * NS_PER_S, transport)
 
 
-def short_surge(folder: Path, policy: str, transport: Transport | None) -> Driver:
+def short_surge(folder: Path, policy: str, transport: Transport | None) -> LoopDriver:
     """The traffic surge in 25 minutes: nodes are launched for it and terminated after it."""
     made = run.set_up(variant(folder), policy, run.RunOptions(seed=3))
     return played(made, made.scenario.duration_ns, transport)
 
 
-def short_night(folder: Path, transport: Transport | None) -> Driver:
+def short_night(folder: Path, transport: Transport | None) -> LoopDriver:
     """The day and the night of the example in an hour: underused nodes go, what replaces them is launched first."""
     document = copy.deepcopy(yaml_text.load((NIGHT / "scenario.yaml").read_text(encoding="utf-8")))
     document |= {
@@ -85,7 +85,7 @@ def short_night(folder: Path, transport: Transport | None) -> Driver:
     return played(made, made.scenario.duration_ns, transport)
 
 
-def check_same(simulated: Driver, played: Driver, *, outcomes: bool = True, more_than: int = 10) -> None:
+def check_same(simulated: LoopDriver, played: LoopDriver, *, outcomes: bool = True, more_than: int = 10) -> None:
     """Every decision with its time, its reason and its numbers; and the same machines, launched and terminated.
 
     ``outcomes`` False: what became of them is left out. A cloud says no at once in the simulated world, and after the
@@ -101,11 +101,11 @@ def check_same(simulated: Driver, played: Driver, *, outcomes: bool = True, more
     assert bills[0] == bills[1]
 
 
-def _log(machine: Driver, outcomes: bool) -> list[tuple[Any, ...]]:
+def _log(machine: LoopDriver, outcomes: bool) -> list[tuple[Any, ...]]:
     fields = ("t_s", "loop", "kind", "target", "summary", "verdict", "evidence", "alternatives")
     fields += ("outcome",) if outcomes else ()
     return [tuple(getattr(one, field) for field in fields) for one in machine.recorder.decisions]
 
 
-def _lives(machine: Driver) -> dict[str, tuple[int, int | None]]:
+def _lives(machine: LoopDriver) -> dict[str, tuple[int, int | None]]:
     return {name: (node.launched_ns, node.ended_ns) for name, node in machine.cluster.nodes.items()}

@@ -32,7 +32,7 @@ from tonnage.machines.objects import SimulatedNodeClaim
 from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 WHY = Reason("because of a test")
@@ -62,7 +62,7 @@ class Small:
     """The cluster in one world. ``steps`` and ``faulty`` are None in the simulated one."""
 
     made: run.SetUp
-    machine: Driver
+    machine: LoopDriver
     world: World
     steps: Lockstep | None = None
     faulty: Faulty | None = None
@@ -223,7 +223,9 @@ def build(folder: Path, transport: Transport | None = None, *, faulty: bool = Fa
     for workload in made.cluster.workloads.values():
         workload.replicas = _replicas(workload.key)
     world: World = made.cluster if steps is None else steps.world
-    machine = Driver(made.cluster, made.recorder(), False, world=world, settle=steps.settle if steps else lambda: None)
+    machine = LoopDriver(
+        made.cluster, made.recorder(), False, world=world, settle=steps.settle if steps else lambda: None
+    )
     small = Small(made, machine, world, steps, injected[0] if injected else None, said)
     machine.start([], made.scraper())
     small.run(1)

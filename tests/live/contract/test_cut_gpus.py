@@ -12,7 +12,7 @@ from live.contract.same import check_same
 from live.contract.worlds import opened
 from tonnage.facts.labels import MIG_CONFIG
 from tonnage.fleet.invariants import violations
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 
 MORNING, BEGUN = 80, 35
 """Minutes of the short day: until its layouts have followed the evening's work, and while they do."""
@@ -21,7 +21,7 @@ MORE = [
 ]
 
 
-def changes(machine: Driver) -> list[tuple[int, str, str]]:
+def changes(machine: LoopDriver) -> list[tuple[int, str, str]]:
     """What has become of layouts, and when."""
     told = ("RelayoutStarted", "InstanceDestroyed", "InstanceCreated", "RelayoutDone", "RelayoutRolledBack")
     rows = machine.cluster.events.rows.values()

@@ -12,7 +12,7 @@ from live.contract.cases import HALVES, Decide
 from live.contract.faulty import STATUS, Rates
 from live.contract.small import DEPLOYMENT, WHY, Small, build, returns
 from live.contract.worlds import opened
-from tonnage.control.disruption import Disruption
+from tonnage.control.disruption import NodeDisruption
 from tonnage.control.nodes import Provisioner
 from tonnage.control.partitioner import AGAIN
 from tonnage.decisions import Applied, Evict, Refused, Relayout, Scale, Stale
@@ -322,7 +322,7 @@ def _decided(small: Small) -> list[object]:
     assert small.steps is not None
     world = small.steps.world
     provisioner = Provisioner(small.made.configuration.catalogue, world.pools)
-    return [d for d in Disruption(world.pools, provisioner, EPOCH_NS).decide(small.world) if d.node.name == "spare"]  # type: ignore[union-attr]
+    return [d for d in NodeDisruption(world.pools, provisioner, EPOCH_NS).decide(small.world) if d.node.name == "spare"]  # type: ignore[union-attr]
 
 
 def _disrupt(small: Small) -> None:

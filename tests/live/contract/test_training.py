@@ -18,7 +18,7 @@ from tonnage.kube.resources import CRDS, JOBS, PODS
 from tonnage.kube.transport import Transport
 from tonnage.kube.verbs import Client
 from tonnage.live.group_kinds import JOB_SETS, MPI_JOBS, PYTORCH_JOBS, VOLCANO_JOBS
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 END_NS = training.END_S * NS_PER_S
@@ -47,7 +47,7 @@ def test_jobs_of_single_pods_that_fail_and_start_again(kind: str, tmp_path: Path
         _check_objects(on_api, Client(transport))
 
 
-def _check_objects(machine: Driver, client: Client) -> None:
+def _check_objects(machine: LoopDriver, client: Client) -> None:
     """The API says of every Job and pod what the machines know."""
     over = {key for key, one in machine.cluster.training.items() if one.over}
     complete = {
@@ -81,6 +81,15 @@ def test_gangs_of_many_kinds_end_when_they_do_in_the_simulated_world(tmp_path: P
             assert (conditions[-1]["type"], conditions[-1]["status"]) == ("Succeeded", "True")
 
 
+def test_pods_of_job_sets_that_are_no_gangs_are_bound_as_soon_as_in_the_simulated_world(tmp_path: Path) -> None:
+    simulated = played(training.sets_of_one_pod(tmp_path), END_NS, None)
+    with opened("embedded") as transport:
+        on_api = played(training.sets_of_one_pod(tmp_path), END_NS, transport)
+        check_same(simulated, on_api, more_than=2)
+        assert training.ends(on_api) == training.ends(simulated)
+    assert all(one.over and not one.failed for one in on_api.cluster.training.values())
+
+
 @pytest.mark.parametrize("seed", [1, *deep([2])])
 def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp_path: Path) -> None:
     made = training.crowded_jobs(tmp_path)
@@ -94,7 +103,7 @@ def test_behind_an_api_that_fails_every_workload_comes_to_its_end(seed: int, tmp
         assert transport is not None
         steps = Lockstep(made, transport, machines=between, delays=QUICK)
         injected[0].rates = DRIZZLE
-        machine = Driver(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
+        machine = LoopDriver(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
         made.start_training()
         machine.start(loops_of(made, steps.world), made.scraper())
         made.break_things()
@@ -122,7 +131,7 @@ def test_behind_an_api_that_fails_gangs_are_preempted_whole_in_the_end(seed: int
         steps = Lockstep(made, transport, controllers=between, machines=between, delays=QUICK)
         for one in injected:
             one.rates = DRIZZLE
-        machine = Driver(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
+        machine = LoopDriver(made.cluster, made.recorder(), False, world=steps.world, settle=steps.settle)
         made.start_training()
         machine.start(loops_of(made, steps.world), made.scraper())
         machine.play(END_NS // 2, None)

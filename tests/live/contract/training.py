@@ -11,7 +11,7 @@ import yaml_text
 from live.contract.same import check_same, played
 from tonnage.kube.transport import Transport
 from tonnage.simulation import run, scenario
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.units import NS_PER_S
 
 Json = dict[str, Any]
@@ -76,6 +76,27 @@ def whole_gangs(folder: Path) -> run.SetUp:
     return set_up(folder, manifests, training=training, faults=faults)
 
 
+def sets_of_one_pod(folder: Path) -> run.SetUp:
+    """JobSets that are no gangs: of one pod, and of Jobs of one pod that begin one after another."""
+    template = {"spec": {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "template": pod()}}
+    parts = [{"name": name, "template": template} for name in ("a", "b")]
+    manifests = [
+        obj("jobset.x-k8s.io/v1alpha2", "JobSet", "one", replicatedJobs=parts[:1]),
+        obj(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            "turns",
+            replicatedJobs=parts,
+            startupPolicy={"startupPolicyOrder": "InOrder"},
+        ),
+    ]
+    training = [
+        {"workload": f"research/jobset/{name}", "arrival": f"{minutes}m", "work": {"duration": "10m"}}
+        for minutes, name in ((3, "one"), (7, "turns"))
+    ]
+    return set_up(folder, manifests, training=training)
+
+
 def obj(version: str, kind: str, name: str, **spec: Any) -> Json:
     """An object of the namespace that all of these have."""
     meta = {"name": name, "namespace": "research"}
@@ -108,23 +129,25 @@ def crowded_jobs(folder: Path) -> run.SetUp:
     )
 
 
-def jobs(folder: Path, transport: Transport | None) -> Driver:
+def jobs(folder: Path, transport: Transport | None) -> LoopDriver:
     """:func:`crowded_jobs` in one world."""
     return played(crowded_jobs(folder), END_S * NS_PER_S, transport)
 
 
-def ends(machine: Driver) -> dict[str, tuple[bool, int | None, int]]:
+def ends(machine: LoopDriver) -> dict[str, tuple[bool, int | None, int]]:
     """Of each workload: whether it has failed, when it ended, how often it was restarted."""
     return {key: (one.failed, one.ended_ns, one.restarts) for key, one in machine.cluster.training.items()}
 
 
-def check_alike(simulated: Driver, on_api: Driver) -> None:
+def check_alike(simulated: LoopDriver, on_api: LoopDriver) -> None:
     """The same decisions, machines and bill, and every workload has come to the same end."""
     check_same(simulated, on_api)
     assert ends(on_api) == ends(simulated)
 
 
-def example(name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def example(
+    name: str, policy: str, minutes: int, transport: Transport | None, *, by_manager: bool = False
+) -> LoopDriver:
     """The first minutes of an example."""
     made = run.set_up(scenario.load(EXAMPLES / name), policy, run.RunOptions(seed=2))
     return played(made, minutes * 60 * NS_PER_S, transport, by_manager=by_manager)
@@ -159,7 +182,7 @@ def rivals(folder: Path) -> run.SetUp:
     return set_up(folder, [*classes, *manifests], training=training, policies=policies)
 
 
-def moved_replicas(folder: Path, transport: Transport | None) -> Driver:
+def moved_replicas(folder: Path, transport: Transport | None) -> LoopDriver:
     """A replica of a Deployment moves to make room for a Job. It takes its time to leave, while another is made in its
     stead, and Jobs come that would take its room or the Job's."""
     hook = {"preStop": {"exec": {"command": ["sleep", "40"]}}}
@@ -178,7 +201,7 @@ def moved_replicas(folder: Path, transport: Transport | None) -> Driver:
     return played(made, END_S * NS_PER_S, transport)
 
 
-def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> Driver:
+def moved(folder: Path, transport: Transport | None, *, by_manager: bool = False) -> LoopDriver:
     """Jobs and a gang that are scattered over two nodes, and moved to make room for large ones. A budget lets one of
     the Jobs stay where it is."""
     sizes = {"a": 1, "b": 1, "c": 2, "d": 1, "large": 4, "huge": 4}

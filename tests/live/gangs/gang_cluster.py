@@ -17,9 +17,9 @@ from live.contract.faulty import Crash, Faulty
 from live.gangs.gang_objects import GROUPS, PODS, WORKLOADS, bare_pods, place_of, pods_of
 from tonnage.apiserver import render
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.inprocess import InProcess, Stream
+from tonnage.apiserver.inprocess import InProcess, InProcessStream
 from tonnage.apiserver.request import Form
-from tonnage.apiserver.selectors import Selector
+from tonnage.apiserver.selectors import ObjectSelector
 from tonnage.apiserver.store import DELETED, Store, Subscription
 from tonnage.apiserver.watch import Watch, WatchOptions
 from tonnage.control.loops import Loop, tick
@@ -99,8 +99,8 @@ class MoreKinds:
         if resource is None:
             return self.inner.stream(path, query=query, timeout_s=timeout_s)
         options = WatchOptions(since=int(query["resourceVersion"]))
-        make = lambda: Watch(self.store, resource, Selector(), Form(), options, time.time)  # noqa: E731
-        return Stream(make, self._watches, timeout_s)
+        make = lambda: Watch(self.store, resource, ObjectSelector(), Form(), options, time.time)  # noqa: E731
+        return InProcessStream(make, self._watches, timeout_s)
 
     def close(self) -> None:
         for watch in tuple(self._watches):

@@ -9,11 +9,12 @@ import pytest
 
 from deep_seeds import part
 from live.gangs.gang_objects import GROUPS, PODS, WORKLOADS, anything, bare_pods, place_of, pods_of, referred
+from tonnage.facts.labels import JOB_NAME
 from tonnage.live import group_kinds, still
 from tonnage.live.feed import Changes
 from tonnage.live.groups import UNSEEN_NS, Groups
 from tonnage.objects import core, groups
-from tonnage.objects.base import KubeObject
+from tonnage.objects.base import KubeObject, OwnerReference
 from tonnage.units import NS_PER_S
 from tonnage.workloads.membership import PRECEDENCE, Member, epoch, gangs_of, member_of, topologies_of
 from tonnage.workloads.replicas import WORKLOADS as MAKERS
@@ -169,6 +170,23 @@ def test_a_pod_that_comes_before_its_workload_is_of_a_gang_that_is_not_known(kin
     [gang] = kept.groups.gangs.values()
     members = [kept.members[pod.name] for pod in (first, *others) if "submitter" not in pod.name]
     assert sum(member.gang == gang.key for member in members) == gang.min_member == 3
+
+
+def test_a_pod_of_a_job_set_without_gangs_does_not_wait_for_the_job_between_them() -> None:
+    kept = Kept()
+    kept.clock.second = 100
+    kept.groups.is_served = lambda word: True
+    workload = WORKLOADS["JobSet"](1, "w")
+    [pod] = (_at(pod, 100) for pod in pods_of(workload))
+    job = pod.metadata.labels[JOB_NAME]
+    between = OwnerReference(api_version="batch/v1", kind="Job", name=job, uid="uid-of-it", controller=True)
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=[between]))
+    kept.put(pod)
+    kept.groups.settle()
+    assert kept.members[pod.name].gang == "ml/jobset/w", "its JobSet has not been seen"
+    kept.put(workload)
+    kept.groups.settle()
+    assert kept.members[pod.name] == Member()
 
 
 def test_a_workload_that_never_comes_is_waited_for_a_while_and_no_longer() -> None:

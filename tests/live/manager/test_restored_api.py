@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tonnage.apiserver.api import Api
-from tonnage.apiserver.inprocess import InProcess, Stream
+from tonnage.apiserver.inprocess import InProcess, InProcessStream
 from tonnage.apiserver.store import Stored
 from tonnage.decisions import Applied, Bind, Decision, Launch, Outcome, Reason, Ref
 from tonnage.fleet.invariants import violations
@@ -60,7 +60,7 @@ class Restorable:
             method, path, query=query, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
         )
 
-    def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> Stream:
+    def stream(self, path: str, *, query: Mapping[str, str], timeout_s: float) -> InProcessStream:
         return self.inner.stream(path, query=query, timeout_s=timeout_s)
 
     def close(self) -> None:

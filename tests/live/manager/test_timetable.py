@@ -14,7 +14,7 @@ from tonnage.live.manager import RETRY_S, Controller, Manager
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.events import Later
 from tonnage.machines.scraping import Scraper
-from tonnage.simulation.driver import Driver
+from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.recorder import Recorder
 from tonnage.units import NS_PER_HOUR, NS_PER_S
 
@@ -111,7 +111,7 @@ def by_simulator(world: Clocked, loops: list[Loop], until_s: float) -> None:
     cluster.advance_to = tell  # type: ignore[method-assign]
     for at_ns in world.changes:
         cluster.queue.push(at_ns, Nothing())
-    machine = Driver(cluster, Recorder(NS_PER_HOUR), False, world=world)  # type: ignore[arg-type]
+    machine = LoopDriver(cluster, Recorder(NS_PER_HOUR), False, world=world)  # type: ignore[arg-type]
     machine.start(loops, Scraper((), False))
     machine.play(round(until_s * NS_PER_S), None)
 

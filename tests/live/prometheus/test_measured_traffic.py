@@ -25,7 +25,7 @@ from tonnage.traffic import counted, measured, readings
 from tonnage.traffic.buckets import Buckets, of_cumulative
 from tonnage.traffic.profile import PROMPT_LEVELS, ProfileSource, TrafficProfile
 from tonnage.traffic.profile_file import read_profile
-from tonnage.traffic.readings import ScrapedService, Stored
+from tonnage.traffic.readings import ScrapedService, StoredReadings
 from tonnage.units import NS_PER_S
 
 START_S, MINUTES = 1_700_000_000, 10
@@ -40,9 +40,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SetUp:
 
 
 def fitted(made: SetUp, **wanted: float) -> tuple[ScrapedService, TrafficProfile]:
-    stored = Stored(made.cluster.records.store)
+    stored = StoredReadings(made.cluster.records.store)
     served = readings.find_served(stored, SERVICE, 0, END_NS)
-    asked = measured.Wanted(0, END_NS, **wanted)  # type: ignore[arg-type]
+    asked = measured.MeasuredPeriod(0, END_NS, **wanted)  # type: ignore[arg-type]
     return served, measured.fit_measured(stored, served, SOURCE, asked)
 
 
@@ -224,17 +224,17 @@ def test_what_lies_beyond_the_last_edge_ends_where_nothing_is_longer() -> None:
 
 
 def test_nothing_counted_is_refused(made: SetUp) -> None:
-    stored = Stored(made.cluster.records.store)
+    stored = StoredReadings(made.cluster.records.store)
     with pytest.raises(InputError, match="there are serving/chat"):
         readings.find_served(stored, "serving/other", 0, END_NS)
     served = readings.find_served(stored, SERVICE, 0, END_NS)
     with pytest.raises(InputError, match="expected at least 60 s"):
-        measured.fit_measured(stored, served, SOURCE, measured.Wanted(0, 30 * NS_PER_S))
+        measured.fit_measured(stored, served, SOURCE, measured.MeasuredPeriod(0, 30 * NS_PER_S))
 
 
 def test_a_backtest_plays_the_measured_traffic_after_a_lead(made: SetUp, tmp_path: Path) -> None:
     served, profile = fitted(made)
-    stored = Stored(made.cluster.records.store)
+    stored = StoredReadings(made.cluster.records.store)
     held = MeasuredSide(stored, [served], 0, END_NS, profiles={SERVICE: profile}, lead_ns=90 * NS_PER_S)
     found: Backtest = backtest(scenario.load(measured_runs.write(tmp_path / "run", rate=7)), "fixed", held)
     finished = next(one for one in found.services[0].curves if one.name == "requests finished")

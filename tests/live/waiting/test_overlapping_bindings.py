@@ -18,7 +18,7 @@ from tonnage.kube.transport import Again, ClientError, Done, LostReply, Reply
 from tonnage.kube.verbs import Client
 from tonnage.live import binding_calls
 from tonnage.live.api_effects import ApiEffects
-from tonnage.live.binding_calls import UNTOLD, BindingCalls, Call, Left, Together
+from tonnage.live.binding_calls import UNTOLD, BindingCall, BindingCalls, GangCalls, Left
 from tonnage.live.effects import Ends, Observing
 from tonnage.live.fencing import LOST, Fenced
 
@@ -77,7 +77,7 @@ def bind(name: str) -> Bind:
     return Bind(Ref("Pod", name, "d", uid=f"uid-{name}"), Ref("Node", "n"), Reason("best"))
 
 
-def made(api: Observing, calls: list[Call], waits: Waits | None = None) -> tuple[list[Any], BindingCalls]:
+def made(api: Observing, calls: list[BindingCall], waits: Waits | None = None) -> tuple[list[Any], BindingCalls]:
     """What became of the calls, by number, and who made them."""
     maker = BindingCalls(api, WallClock(), waits or Waits(), 4)  # type: ignore[arg-type]
     found = dict(maker.make(calls))
@@ -85,8 +85,8 @@ def made(api: Observing, calls: list[Call], waits: Waits | None = None) -> tuple
     return [found[number] for number in range(len(calls))], maker
 
 
-def calls(*names: str, gang: Together | None = None) -> list[Call]:
-    return [Call(number, bind(name), (), gang) for number, name in enumerate(names)]
+def calls(*names: str, gang: GangCalls | None = None) -> list[BindingCall]:
+    return [BindingCall(number, bind(name), (), gang) for number, name in enumerate(names)]
 
 
 def test_each_call_has_the_answer_of_its_pod() -> None:
@@ -99,7 +99,7 @@ def test_each_call_has_the_answer_of_its_pod() -> None:
 
 def test_when_a_call_for_a_gang_has_failed_its_others_are_not_sent() -> None:
     api = InTurn(lambda name: Stale("gone") if name == "b" else Applied())
-    found, _ = made(api, [*calls("a", "b", "c", "d", gang=Together("g")), Call(4, bind("alone"), (), None)])
+    found, _ = made(api, [*calls("a", "b", "c", "d", gang=GangCalls("g")), BindingCall(4, bind("alone"), (), None)])
     assert api.sent == ["a", "b", "alone"]
     assert [type(one) for one in found] == [Applied, Stale, Left, Left, Applied]
     assert found[2].changed == "gang g is bound all or nothing: gone"
@@ -137,14 +137,14 @@ def test_what_finding_out_raises_is_what_became_of_the_call() -> None:
 def test_a_pod_of_which_something_is_written_and_one_with_claims_are_waited_for() -> None:
     waits = Waits()
     waits.busy.add("uid-a")
-    with_claim = Call(1, bind("b"), ((Ref("PersistentVolumeClaim", "c", "d"), None),), None)
+    with_claim = BindingCall(1, bind("b"), ((Ref("PersistentVolumeClaim", "c", "d"), None),), None)
 
     class Claims(InTurn):
         def take_claim(self, claim: Ref, volume: Ref | None, node: str) -> Outcome:
             return Applied()
 
     api = Claims()
-    found, _ = made(api, [*calls("a"), with_claim, Call(2, bind("c"), (), None)], waits)
+    found, _ = made(api, [*calls("a"), with_claim, BindingCall(2, bind("c"), (), None)], waits)
     assert found == [Applied()] * 3
     assert (sorted(api.waited), api.sent) == (["a", "b"], ["c"])
 

@@ -27,7 +27,7 @@ _GONE_KEPT = 100_000
 _K = TypeVar("_K")
 
 
-class Cache:
+class ObjectCache:
     """Objects by kind and key, by uid, by owner, by node, by namespace; each update costs a constant."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from tonnage.apiserver.controllers.cache import Cache
+from tonnage.apiserver.controllers.cache import ObjectCache
 from tonnage.apiserver.controllers.meta import Key
 from tonnage.apiserver.controllers.recording import ControllerRecorder
 from tonnage.apiserver.controllers.writer import Writer
@@ -67,7 +67,7 @@ class WorkQueue:
 class Context:
     """Shared by the controllers; used on one thread only."""
 
-    cache: Cache
+    cache: ObjectCache
     writer: Writer
     recorder: ControllerRecorder
     clock: Callable[[], float]
@@ -86,5 +86,5 @@ class Reconciler(Protocol):
     def sync(self, key: Key) -> None:
         """Bring what this key stands for one step nearer to what was asked for.
 
-        Raises Stale to be called again at once, ClientError to be called again later.
+        Raises StaleObject to be called again at once, ClientError to be called again later.
         """

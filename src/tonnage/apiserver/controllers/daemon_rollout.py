@@ -14,7 +14,7 @@ from tonnage.kube.verbs import JsonObject
 from tonnage.objects.policy import scaled
 
 if TYPE_CHECKING:
-    from tonnage.workloads.daemons import Fit
+    from tonnage.workloads.daemons import DaemonFit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def surges(daemon_set: JsonObject) -> bool:
 
 def plan(
     daemon_set: JsonObject,
-    fits: Mapping[str, Fit],
+    fits: Mapping[str, DaemonFit],
     by_node: Mapping[str, Sequence[JsonObject]],
     value: str,
     now: float,
@@ -95,7 +95,10 @@ def _replace(pairs: Mapping[str, _Pair | None], limit: int, available: Callable[
 
 
 def _surge(
-    pairs: Mapping[str, _Pair | None], fits: Mapping[str, Fit], limit: int, available: Callable[[JsonObject], bool]
+    pairs: Mapping[str, _Pair | None],
+    fits: Mapping[str, DaemonFit],
+    limit: int,
+    available: Callable[[JsonObject], bool],
 ) -> RolloutPlan:
     """With surge: a new pod beside the old one, which goes when the new one is available."""
     surging = count = 0

@@ -51,7 +51,7 @@ from tonnage.kube.verbs import JsonObject
 from tonnage.objects.core import PodSpec, Taint
 from tonnage.objects.selectors import matches
 from tonnage.workloads import daemons
-from tonnage.workloads.daemons import Fit
+from tonnage.workloads.daemons import DaemonFit
 
 _GENERATION = "deprecated.daemonset.template.generation"
 _FAILED_BACKOFF_S = 1.0
@@ -72,7 +72,7 @@ class DaemonSets:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._fits: dict[str, tuple[int, dict[str, tuple[tuple[Any, Any], Fit]], PodSpec]] = {}
+        self._fits: dict[str, tuple[int, dict[str, tuple[tuple[Any, Any], DaemonFit]], PodSpec]] = {}
         self._failures: dict[tuple[str, str], tuple[float, float]] = {}
 
     def changed(self, resource: Resource, old: JsonObject | None, new: JsonObject | None) -> None:
@@ -143,7 +143,7 @@ class DaemonSets:
             )
         return by_node
 
-    def _fit(self, daemon_set: JsonObject, node: JsonObject) -> Fit:
+    def _fit(self, daemon_set: JsonObject, node: JsonObject) -> DaemonFit:
         """As :func:`fit`, remembered until the DaemonSet's spec or what matters of the node changes."""
         uid, generation = uid_of(daemon_set), generation_of(daemon_set)
         known = self._fits.get(uid)
@@ -158,7 +158,7 @@ class DaemonSets:
             remembered = fits[name] = placing, fit(spec, node)
         return remembered[1]
 
-    def _manage(self, daemon_set: JsonObject, fits: dict[str, Fit], value: str) -> None:
+    def _manage(self, daemon_set: JsonObject, fits: dict[str, DaemonFit], value: str) -> None:
         """Make pods where they are missing, delete those that are too many, ended, or where they should not be."""
         create: list[str] = []
         delete: list[JsonObject] = []
@@ -230,7 +230,7 @@ class DaemonSets:
         for pod in delete[:BURST]:
             pod_control.delete(self._context, self.name, DAEMON_SETS, daemon_set, pod)
 
-    def _write_status(self, daemon_set: JsonObject, fits: dict[str, Fit], value: str) -> None:
+    def _write_status(self, daemon_set: JsonObject, fits: dict[str, DaemonFit], value: str) -> None:
         latest = self._context.cache.get(DAEMON_SETS, key_of(daemon_set))
         if latest is None:
             return
@@ -272,7 +272,7 @@ def pinned_node(pod: JsonObject) -> str:
     return ""
 
 
-def fit(spec: PodSpec, node: JsonObject) -> Fit:
+def fit(spec: PodSpec, node: JsonObject) -> DaemonFit:
     """Whether a node is for the pods of a DaemonSet (``spec`` with the tolerations that these get)."""
     taints = [msgspec.convert(taint, Taint) for taint in spec_of(node).get("taints") or ()]
     return daemons.fit(spec, labels_of(node), taints, key_of(node)[1])

@@ -29,7 +29,7 @@ from tonnage.apiserver.controllers.meta import (
 from tonnage.kube.resources import DAEMON_SETS, DEPLOYMENTS, PDBS, PODS, REPLICA_SETS, Resource
 from tonnage.kube.verbs import JsonObject
 from tonnage.objects.core import LabelSelector
-from tonnage.objects.policy import Budget, needs
+from tonnage.objects.policy import DisruptionAllowance, needs
 from tonnage.objects.selectors import matches
 
 _DELETION_TIMEOUT_S = 120.0
@@ -197,7 +197,7 @@ class DisruptionController:
         return kept, recheck
 
     def _write(self, budget: JsonObject, healthy: int, wanted: int, expected: int, disrupted: dict[str, str]) -> None:
-        allowed = Budget(healthy, wanted, expected).allowed
+        allowed = DisruptionAllowance(healthy, wanted, expected).allowed
         reason = "SufficientPods" if allowed else "InsufficientPods"
         status: dict[str, Any] = {
             "currentHealthy": healthy,

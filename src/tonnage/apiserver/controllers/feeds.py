@@ -51,7 +51,7 @@ Subscribe: TypeAlias = Callable[[Callable[[], None]], Feed]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FeedChange:
     """A change."""
 
     type: str
@@ -72,7 +72,7 @@ class WatchFeed:
 
     def __init__(self, client: Client, resources: Iterable[Resource], notify: Callable[[], None]) -> None:
         self._client, self._notify = client, notify
-        self._queue: SimpleQueue[Seen] = SimpleQueue()
+        self._queue: SimpleQueue[FeedChange] = SimpleQueue()
         self._stop = threading.Event()
         self._known: dict[Resource, dict[tuple[str, str], JsonObject]] = {}
         self.last_error = ""
@@ -87,7 +87,7 @@ class WatchFeed:
         for resource, version in versions:
             threading.Thread(target=self._follow, args=(resource, version), daemon=True).start()
 
-    def get(self, timeout: float | None = None) -> Seen | None:
+    def get(self, timeout: float | None = None) -> FeedChange | None:
         try:
             return self._queue.get_nowait() if timeout == 0 else self._queue.get(timeout=timeout)
         except Empty:
@@ -105,9 +105,9 @@ class WatchFeed:
         now = {key_of(obj): obj for obj in objects}
         for key, obj in before.items():
             if key not in now or now[key]["metadata"]["uid"] != obj["metadata"]["uid"]:
-                self._put(Seen("DELETED", resource, obj))
+                self._put(FeedChange("DELETED", resource, obj))
         for obj in objects:
-            self._put(Seen("ADDED", resource, obj))
+            self._put(FeedChange("ADDED", resource, obj))
         self._known[resource] = now
         return page.metadata.resource_version
 
@@ -145,10 +145,10 @@ class WatchFeed:
                     known.pop(key_of(obj), None)
                 else:
                     known[key_of(obj)] = obj
-                self._put(Seen(event.type, resource, obj))
+                self._put(FeedChange(event.type, resource, obj))
         return version
 
-    def _put(self, change: Seen) -> None:
+    def _put(self, change: FeedChange) -> None:
         self._queue.put(change)
         self._notify()
 

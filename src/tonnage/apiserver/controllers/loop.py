@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from tonnage.apiserver.controllers.cache import Cache
+from tonnage.apiserver.controllers.cache import ObjectCache
 from tonnage.apiserver.controllers.context import Context, Item, Reconciler, WorkQueue
 from tonnage.apiserver.controllers.daemon_sets import DaemonSets
 from tonnage.apiserver.controllers.deployments import Deployments
@@ -31,7 +31,7 @@ from tonnage.apiserver.controllers.replica_sets import ReplicaSets
 from tonnage.apiserver.controllers.resource_claims import ResourceClaims
 from tonnage.apiserver.controllers.stateful_sets import StatefulSets
 from tonnage.apiserver.controllers.volumes import VolumeBinder
-from tonnage.apiserver.controllers.writer import Stale, Writer
+from tonnage.apiserver.controllers.writer import StaleObject, Writer
 from tonnage.apiserver.status import StatusError
 from tonnage.kube.resources import (
     CONFIG_MAPS,
@@ -115,7 +115,7 @@ class ControllerManager:
         self._client, self._subscribe, self._clock = client, subscribe, clock
         self._random = Random(seed)
         self._seed = seed
-        self._cache, self._queue = Cache(), WorkQueue()
+        self._cache, self._queue = ObjectCache(), WorkQueue()
         self._wake = threading.Event()
         self._failures: dict[Item, int] = {}
         self._feed: Feed | None = None
@@ -230,7 +230,7 @@ class ControllerManager:
         try:
             self._writer.settle()
             controller.sync(item[1])
-        except Stale as error:
+        except StaleObject as error:
             self._again(item, error, at_once=True)
         except ClientError as error:
             self._again(item, error, at_once=False)

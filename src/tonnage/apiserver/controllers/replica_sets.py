@@ -32,7 +32,7 @@ from tonnage.apiserver.controllers.meta import (
     status_of,
     uid_of,
 )
-from tonnage.apiserver.controllers.tally import Tally, Terms
+from tonnage.apiserver.controllers.tally import PodTally, Terms
 from tonnage.kube.resources import PODS, REPLICA_SETS, Resource
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
@@ -52,7 +52,7 @@ class ReplicaSets:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, PodTally] = {}
         self._adoptable: dict[str, dict[str, None]] = {}
 
     def changed(self, resource: Resource, old: JsonObject | None, new: JsonObject | None) -> None:
@@ -127,7 +127,7 @@ class ReplicaSets:
         if found is not None and found[0] is REPLICA_SETS:
             self._enqueue(found[1])
 
-    def _tally(self, replica_set: JsonObject) -> Tally:
+    def _tally(self, replica_set: JsonObject) -> PodTally:
         spec, uid = spec_of(replica_set), uid_of(replica_set)
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         selector = selector_of(spec.get("selector")) or LabelSelector()
@@ -135,10 +135,10 @@ class ReplicaSets:
         tally = self._tallies.get(uid)
         if tally is None or tally.terms != terms:
             pods = [pod for pod in self._context.cache.dependents(uid, PODS) if controller_uid(pod) == uid]
-            tally = self._tallies[uid] = Tally.of(terms, pods, self._context.clock())
+            tally = self._tallies[uid] = PodTally.of(terms, pods, self._context.clock())
         return tally
 
-    def _claim(self, replica_set: JsonObject, tally: Tally) -> None:
+    def _claim(self, replica_set: JsonObject, tally: PodTally) -> None:
         """Let go of pods that are not selected any more; adopt those that are and belong to nobody."""
         cache, writer, uid = self._context.cache, self._context.writer, uid_of(replica_set)
         for pod_uid in list(tally.unclaimed):
@@ -162,7 +162,7 @@ class ReplicaSets:
             owners = [*owners_of(found[1]), controller_reference(REPLICA_SETS, replica_set)]
             writer.patch(PODS, found[1], {"metadata": {"ownerReferences": owners}})
 
-    def _manage(self, replica_set: JsonObject, tally: Tally) -> None:
+    def _manage(self, replica_set: JsonObject, tally: PodTally) -> None:
         wanted = int(spec_of(replica_set).get("replicas", 1))
         missing = wanted - tally.active
         if abs(missing) > BURST:
@@ -203,7 +203,7 @@ class ReplicaSets:
             if pod_is_active(pod)
         )
 
-    def _write_status(self, key: Key, tally: Tally, failure: ApiError | None) -> None:
+    def _write_status(self, key: Key, tally: PodTally, failure: ApiError | None) -> None:
         replica_set = self._context.cache.get(REPLICA_SETS, key)
         if replica_set is None:
             return
@@ -227,7 +227,7 @@ class ReplicaSets:
         status["observedGeneration"] = generation
         self._context.writer.put_status(REPLICA_SETS, replica_set, status)
 
-    def _conditions(self, replica_set: JsonObject, tally: Tally, failure: ApiError | None) -> list[dict[str, Any]]:
+    def _conditions(self, replica_set: JsonObject, tally: PodTally, failure: ApiError | None) -> list[dict[str, Any]]:
         conditions: list[dict[str, Any]] = list(status_of(replica_set).get("conditions") or ())
         known = condition_of(status_of(replica_set), "ReplicaFailure")
         if failure is None:

@@ -38,7 +38,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class Tally:
+class PodTally:
     """The pods of one controller, counted.
 
     ``active``: neither ended nor being deleted; of these ``labeled`` have all labels of the template, ``ready`` are
@@ -58,7 +58,7 @@ class Tally:
     _waiting: list[tuple[float, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, terms: Terms, pods: Iterable[JsonObject], now: float) -> Tally:
+    def of(cls, terms: Terms, pods: Iterable[JsonObject], now: float) -> PodTally:
         """The tally of these pods."""
         tally = cls(terms)
         for pod in pods:

@@ -13,7 +13,7 @@ from tonnage.kube.verbs import Client, JsonObject
 _MOVED_ON = (404, 409, 410)
 
 
-class Stale(Exception):
+class StaleObject(Exception):
     """The object changed or went meanwhile. The cache has been brought up to date: decide again."""
 
 
@@ -138,4 +138,4 @@ class Writer:
     def _reread_if_stale(self, resource: Resource, key: Key, error: ApiError) -> None:
         if error.code in _MOVED_ON:
             self.read(resource, key)
-            raise Stale(str(error)) from error
+            raise StaleObject(str(error)) from error

@@ -43,7 +43,7 @@ def _foreign(pods: Pods, possible: frozenset[str]) -> Iterator[Blocker]:
             CRASHING,
             pods.ref,
             pods.where(_selecting(pods) or f"{field}.image"),
-            f"image {container.image} is for {right}, and the nodes that take these pods {'may be' if some else 'are'} "
+            f"image {container.image} is for {right}, and these pods' feasible nodes {'may be' if some else 'are'} "
             f"{wrong}: they cannot run its program",
             f"use an image for {wrong}, or select nodes with {ARCH}: {right}",
             "CrashLoopBackOff",

@@ -22,7 +22,7 @@ _LAST_OLD = (0, 11, 0)
 
 
 def images(setting: Setting) -> Iterator[Blocker]:
-    """The driver, or the GPU, of every node that takes the pods does not run what is in the image."""
+    """The driver, or the GPU, of every node that is feasible otherwise does not run what is in the image."""
     for pods in setting.pods:
         needed = cuda_pods.certain(pods.spec)
         places = setting.places(pods) if needed else ()

@@ -40,7 +40,7 @@ def not_simulated(setting: Setting) -> Iterator[Blocker]:
                     pods.ref,
                     pods.where(field),
                     f"{name}: no Node offers {what}, and none is launched for them: only NVIDIA GPUs are simulated and "
-                    "managed here, the pods wait",
+                    "managed here, the pods stay Pending",
                     "ask for nvidia.com/gpu, or add the Nodes that offer the device",
                     "Unschedulable",
                     f"Insufficient {name}",

@@ -22,7 +22,7 @@ def gangs(setting: Setting) -> Iterator[Blocker]:
             UNSCHEDULABLE,
             Ref(one.owner.kind, one.owner.name, one.owner.namespace),
             problem.where,
-            problem.message if one.missing else f"{problem.message}: all of its pods wait",
+            problem.message if one.missing else f"{problem.message}: all of its pods stay Pending",
             problem.hint if one.missing else f"set it to {problem.hint}, or make more pods",
             "Unschedulable",
             problem.message,

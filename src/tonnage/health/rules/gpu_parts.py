@@ -21,7 +21,7 @@ def never_given(setting: Setting) -> Iterator[Blocker]:
                 UNSCHEDULABLE,
                 pods.ref,
                 where(pods.object, _field(pods, ask.refused)),
-                f"{ask.refused}: no node takes the pods",
+                f"{ask.refused}: the pods are unschedulable",
                 f"{asks.FRACTION} above 0 and below 1, or {asks.FRACTION_MEMORY} in MiB, and no whole GPU beside it",
                 "Unschedulable",
                 ask.refused,

@@ -27,7 +27,7 @@ def ports(setting: Setting) -> Iterator[Blocker]:
 
 
 def of_daemons(blocker: Blocker, setting: Setting) -> Blocker | None:
-    """The blocker of pods that no node takes, where a port that a DaemonSet has there is why; None of others."""
+    """The blocker of unschedulable pods, where a port that a DaemonSet has there is why; None of others."""
     if NO_PORTS not in blocker.said or blocker.some:
         return None
     daemons = [pods for pods in setting.pods if pods.is_daemon]
@@ -35,7 +35,7 @@ def of_daemons(blocker: Blocker, setting: Setting) -> Blocker | None:
         for other in daemons:
             port = clash(host_ports(pods.spec), host_ports(other.spec))
             if port is not None:
-                why = f"the DaemonSet {other.object.name} has it on the nodes that would take them"
+                why = f"the DaemonSet {other.object.name} has it on the otherwise feasible nodes"
                 return msgspec.structs.replace(_blocker(pods, port, why), said=blocker.said)
     return None
 

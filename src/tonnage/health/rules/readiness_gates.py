@@ -31,7 +31,7 @@ def readiness_gates(setting: Setting) -> Iterator[Blocker]:
                     NOT_READY,
                     pods.ref,
                     pods.where(f"readinessGates[{index}].conditionType"),
-                    f"nobody sets the condition {condition} of the readiness gate: the pods are never Ready",
+                    f"nothing sets the condition {condition} of the readiness gate: the pods are never Ready",
                     _remedy(condition),
                     "ReadinessGatesNotReady",
                     f'corresponding condition of pod readiness gate "{condition}" does not exist.',

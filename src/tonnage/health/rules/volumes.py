@@ -76,7 +76,7 @@ def claims(setting: Setting) -> Iterator[Blocker]:
 
 
 def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]], book: Volumes) -> Blocker | None:
-    """The blocker of pods that no node takes because of where their volumes are. ``limits``: (claim, what says from
+    """The blocker of pods that are unschedulable because of where their volumes are. ``limits``: (claim, what says from
     where its volume is reached, the field of it that does)."""
     first = next(iter(limits), None)
     if first is None:
@@ -100,7 +100,7 @@ def out_of_reach(blocker: Blocker, limits: Iterable[tuple[str, KubeObject, str]]
         rule=rule,
         where=where(one, field),
         message=f"{one.kind} {one.name} of claim {claim} is reached from {places or 'some nodes'} only, where no node "
-        f"takes the pods: {blocker.said}",
+        f"is feasible for the pods: {blocker.said}",
         help=f"let nodes be in {places or 'its reach'}, or use a volume that is where the nodes are",
     )
 
@@ -124,7 +124,7 @@ def _missing(setting: Setting, pods: Pods, name: str, at: Where) -> Blocker:
         UNSCHEDULABLE,
         pods.ref,
         at,
-        f"PersistentVolumeClaim {name} does not exist in namespace {pods.namespace}: no node takes the pods",
+        f"PersistentVolumeClaim {name} does not exist in namespace {pods.namespace}: the pods are unschedulable",
         remedy(setting.inventory, "PersistentVolumeClaim", name, pods.namespace),
         NO_NODE,
         f'persistentvolumeclaim "{name}" not found',
@@ -199,7 +199,7 @@ def _of(setting: Setting, use: _Use) -> Iterator[Blocker]:
             UNSCHEDULABLE,
             use.pods.ref,
             use.field("storageClassName"),
-            f"StorageClass {name} of claim {claim.name} does not exist: nothing makes a volume, and the pods wait",
+            f"StorageClass {name} of claim {claim.name} does not exist: no volume is made, and the pods stay Pending",
             f"{remedy(setting.inventory, 'StorageClass', name)}, or leave it out for the default class",
             NO_NODE,
             UNBOUND,
@@ -280,7 +280,7 @@ def _help_of(reasons: dict[str, str]) -> str:
 
 
 def _unbound(use: _Use, at: Where, why: str, help_: str, said: str) -> Blocker:
-    message = f"PersistentVolumeClaim {use.claim.name} {why}: it is never bound, and the pods wait"
+    message = f"PersistentVolumeClaim {use.claim.name} {why}: it is never bound, and the pods stay Pending"
     return Blocker("claim-never-bound", UNSCHEDULABLE, use.pods.ref, at, message, help_, NO_NODE, said)
 
 
@@ -293,7 +293,7 @@ def _not_provided(use: _Use, class_: StorageClass, lacking: str, said: str) -> B
         use.pods.ref,
         use.field("accessModes"),
         f"PersistentVolumeClaim {use.claim.name} asks for {lacking}, which {class_.provisioner} of class "
-        f"{class_.name} does not provide ({', '.join(modes)}): no volume is made, and the pods wait",
+        f"{class_.name} does not provide ({', '.join(modes)}): no volume is provisioned, and the pods stay Pending",
         f"ask for {modes[0]}, or name a class whose volumes several nodes can mount (a shared file system)",
         NO_NODE,
         said,

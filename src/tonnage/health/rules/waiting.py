@@ -60,7 +60,7 @@ def scheduler_name(setting: Setting) -> Iterator[Blocker]:
             UNSCHEDULABLE,
             pods.ref,
             pods.where("schedulerName"),
-            f"nobody runs the scheduler {name}: the pods stay Pending without an event",
+            f"no scheduler {name} is running: the pods stay Pending without an event",
             f"{meant} Else run a scheduler of the name {name}",
         )
 
@@ -80,7 +80,7 @@ def device_claims(setting: Setting) -> Iterator[Blocker]:
                 continue
             if found is None:
                 said = f'resourceclaim.resource.k8s.io "{name}" not found' if one.claim else NOT_CREATED
-                missing = f"{kind} {pods.namespace}/{name} is not in the files: the pods wait for it"
+                missing = f"{kind} {pods.namespace}/{name} is not in the files: the pods stay Pending"
                 add = f"add it, or name one that is there: {known(inventory, kind, pods.namespace)}"
                 yield Blocker(
                     "resource-claim-not-found", UNSCHEDULABLE, pods.ref, where_, missing, add, "Unschedulable", said

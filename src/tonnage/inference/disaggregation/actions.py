@@ -23,7 +23,7 @@ class StartTransfer(NamedTuple):
     transfer: int
 
 
-class Fence(NamedTuple):
+class Deregister(NamedTuple):
     """Withdraw the pages' registration: an access of the other side that is still to come fails, and harms nobody.
 
     What NIXL does when an agent's metadata is invalidated, and RDMA when a memory region is deregistered.
@@ -45,7 +45,7 @@ class Cancel(NamedTuple):
     transfer: int
 
 
-class Run(NamedTuple):
+class StartDecode(NamedTuple):
     """All blocks have arrived: from now on they are the running request's."""
 
     transfer: int
@@ -58,7 +58,7 @@ class Lost(NamedTuple):
     reason: str
 
 
-Action: TypeAlias = Send | StartTransfer | Fence | Free | Cancel | Run | Lost
+Action: TypeAlias = Send | StartTransfer | Deregister | Free | Cancel | StartDecode | Lost
 
 
 class Leases(NamedTuple):

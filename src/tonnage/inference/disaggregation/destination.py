@@ -10,7 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.inference.disaggregation.actions import Action, Fence, Free, Kind, Leases, Lost, Run, Send, StartTransfer
+from tonnage.inference.disaggregation.actions import (
+    Action,
+    Deregister,
+    Free,
+    Kind,
+    Leases,
+    Lost,
+    Send,
+    StartDecode,
+    StartTransfer,
+)
 
 
 class DestinationState(Enum):
@@ -106,7 +116,7 @@ class Destination:
         if reserved.state is not DestinationState.DRAINING:
             lost.append(Lost(transfer, "the prefill engine is gone"))
         if self.push:
-            return [Fence(transfer), *self._close(transfer), *lost]
+            return [Deregister(transfer), *self._close(transfer), *lost]
         if reserved.state is DestinationState.RESERVED:
             return [*self._close(transfer), *lost]
         reserved.state = DestinationState.DRAINING
@@ -141,7 +151,7 @@ class Destination:
         for transfer in due:
             wanted = self._transfers[transfer].state is DestinationState.RESERVED
             if self.push:
-                actions.append(Fence(transfer))
+                actions.append(Deregister(transfer))
             actions += self._close(transfer)
             if wanted:
                 actions += [Send(transfer, "abort"), Lost(transfer, "the prefill engine is silent")]
@@ -164,7 +174,7 @@ class Destination:
     def _hand_over(self, transfer: int) -> list[Action]:
         reserved = self._transfers.pop(transfer)
         del self._of_request[reserved.request]
-        return [Run(transfer)]
+        return [StartDecode(transfer)]
 
     def _close(self, transfer: int) -> list[Action]:
         reserved = self._transfers.pop(transfer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tonnage.inference.disaggregation.actions import Action, Cancel, Fence, Free, Kind, Leases, Send, StartTransfer
+from tonnage.inference.disaggregation.actions import Action, Cancel, Deregister, Free, Kind, Leases, Send, StartTransfer
 
 
 class SourceState(Enum):
@@ -152,7 +152,7 @@ class Source:
         return actions
 
     def _fence(self, transfer: int) -> list[Action]:
-        return [] if self.push else [Fence(transfer)]
+        return [] if self.push else [Deregister(transfer)]
 
     def _leased(self, held: _Held) -> bool:
         return held.state is SourceState.HELD or (held.state is SourceState.MOVING and not self.push)

@@ -49,7 +49,7 @@ class EngineConfig(msgspec.Struct, frozen=True):
             raise ValueError(f"an engine counts the blocks of full, window and state layers, not of {kinds}")
 
 
-class Tiers(Protocol):
+class OffloadTiers(Protocol):
     """Where KV blocks go that the GPU has no room for (tonnage.inference.tiers)."""
 
     def load(self, path: Path, have_blocks: int, now_ns: int, most: int | None = None) -> tuple[int, int]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tonnage.inference.engine import parts
-from tonnage.inference.engine.config import EngineConfig, Tiers
+from tonnage.inference.engine.config import EngineConfig, OffloadTiers
 from tonnage.inference.engine.prefix_cache import PrefixCache
 from tonnage.inference.engine.requests import Finished, Request, Unfinished
-from tonnage.inference.engine.scheduler import Scheduler
+from tonnage.inference.engine.scheduler import EngineScheduler
 from tonnage.inference.engine.step_times import NO_WINDOWS, StepTimes
 from tonnage.inference.engine.stretched import stretched
 from tonnage.inference.prompts import Path
@@ -22,7 +22,7 @@ from tonnage.inference.timing import TICKS_PER_NS, TICKS_PER_PS, BatchTiming, St
 
 class Engine:
     """A replica. Time moves by ``advance``; what is seen from outside is the state at that time. Who takes part in a
-    step its :class:`~tonnage.inference.engine.scheduler.Scheduler` says; when steps start and end is said here.
+    step its :class:`~tonnage.inference.engine.scheduler.EngineScheduler` says; when steps start and end is said here.
 
     ``prefix_caching`` keeps what prompts leave in the KV cache and shares it; ``record_events`` keeps what becomes
     findable and what is evicted, for ``cache.take_events``; ``tiers`` gives and takes what the GPU has no room for, and
@@ -38,13 +38,13 @@ class Engine:
         macro: bool = True,
         prefix_caching: bool = False,
         record_events: bool = False,
-        tiers: Tiers | None = None,
+        tiers: OffloadTiers | None = None,
     ) -> None:
         self.config = config
         self.timing = timing
         self.tiers = tiers
         self._times = StepTimes(timing)
-        self._scheduler = Scheduler(
+        self._scheduler = EngineScheduler(
             config, self._times.window, prefix_caching=prefix_caching, record_events=record_events, tiers=tiers
         )
         self._macro = macro

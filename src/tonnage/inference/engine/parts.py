@@ -7,11 +7,11 @@ asks for content either, hence blocks are taken and made findable once for all o
 
 from __future__ import annotations
 
-from tonnage.inference.engine.scheduler import Scheduler
+from tonnage.inference.engine.scheduler import EngineScheduler
 from tonnage.inference.engine.step_times import StepTimes
 
 
-def run(scheduler: Scheduler, times: StepTimes, now: int, until: int) -> int:
+def run(scheduler: EngineScheduler, times: StepTimes, now: int, until: int) -> int:
     """Play such steps from ``now`` on, as long as they end by ``until``; when the last of them ends, ``now`` if there
     are none, and with a scheduler that does more in such a step. In ticks."""
     request, blocks, decoding = scheduler.prefilling, scheduler.blocks, scheduler.decoding

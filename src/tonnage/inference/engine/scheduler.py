@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from tonnage.inference.engine.config import EngineConfig, Tiers
+from tonnage.inference.engine.config import EngineConfig, OffloadTiers
 from tonnage.inference.engine.decoding import Decoding
 from tonnage.inference.engine.hybrid_cache import HybridCache
 from tonnage.inference.engine.kv_cache import KvCache
@@ -23,7 +23,7 @@ from tonnage.inference.engine.requests import End, Finished, Request, Unfinished
 from tonnage.inference.timing import PS_PER_NS, TICKS_PER_NS, TICKS_PER_PS
 
 
-class Scheduler:
+class EngineScheduler:
     """Who takes part in the steps of an engine, and which blocks they hold. How long a step takes it does not know: it
     is told when one starts and ends, in ticks. ``window``: tokens that window layers of the model see, 0 without such
     layers. What the other arguments mean says :class:`~tonnage.inference.engine.Engine`.
@@ -36,7 +36,13 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: EngineConfig, window: int, *, prefix_caching: bool, record_events: bool, tiers: Tiers | None
+        self,
+        config: EngineConfig,
+        window: int,
+        *,
+        prefix_caching: bool,
+        record_events: bool,
+        tiers: OffloadTiers | None,
     ) -> None:
         self.prompt_tokens_total = 0
         self.cached_tokens_total = 0

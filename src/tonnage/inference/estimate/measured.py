@@ -65,7 +65,7 @@ class MeasuredGroup(NamedTuple):
         )
 
 
-class Measured:
+class MeasuredGroups:
     """Groups of points, to find those that are nearest to a replica."""
 
     def __init__(self, groups: Sequence[MeasuredGroup], shapes: Sequence[ModelShape]) -> None:
@@ -109,7 +109,7 @@ class Measured:
 
 
 @cache
-def measured() -> Measured:
+def measured() -> MeasuredGroups:
     """What the constants that ship were fitted to."""
     groups = [
         MeasuredGroup(
@@ -125,7 +125,7 @@ def measured() -> Measured:
         )
         for row in tables.rows("estimator_measured.csv")
     ]
-    return Measured(groups, [models.get(group.model) for group in groups])
+    return MeasuredGroups(groups, [models.get(group.model) for group in groups])
 
 
 @lru_cache(maxsize=4096)

@@ -124,7 +124,7 @@ def _notes(replica: Replica, overloaded: bool) -> tuple[str, ...]:
     if overloaded:
         found.append("the KV cache does not hold all requests: TTFT is mostly the wait for room")
     if replica.separate_prefill:
-        found.append("prompts are computed on other GPUs, whose number the estimate does not know")
+        found.append("prompts are computed on other GPUs, whose number is not known to the estimate")
     if not replica.framework:
         found.append("no framework: what an engine spends between steps is left out")
     return tuple(found)

@@ -8,7 +8,7 @@ from tonnage.inference.index.exact import KvIndex
 from tonnage.inference.index.hashes import PromptKeys, prompt_keys
 from tonnage.inference.index.router_view import RouterView, path_of
 from tonnage.inference.index.streams import EventStream
-from tonnage.inference.index.trust import TrustSettings, Verdict, WorkerTrust
+from tonnage.inference.index.trust import TrustedSource, TrustSettings, WorkerTrust
 from tonnage.inference.index.view import CacheView
 from tonnage.inference.index.workers import canonical, from_topic
 
@@ -26,7 +26,7 @@ __all__ = [
     "RouterView",
     "TierBlocks",
     "TrustSettings",
-    "Verdict",
+    "TrustedSource",
     "WorkerTrust",
     "canonical",
     "decode_batch",

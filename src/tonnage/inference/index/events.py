@@ -3,7 +3,7 @@
 A batch is msgpack ``[ts, events, data_parallel_rank?]``. Recent vLLM writes each event as a map with a ``type`` key,
 older ones as an array that begins with the type (vllm/distributed/kv_events.py); defaults may be left out in both.
 A ZeroMQ message has three frames: topic, 8-byte big-endian sequence number, batch. What cannot be read is a
-:class:`Malformed` value that says why; of a batch with some bad events the good ones are kept.
+:class:`MalformedMessage` value that says why; of a batch with some bad events the good ones are kept.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _PartBatch(Batch, gc=False):
         return self.left_out
 
 
-class Malformed(Struct, frozen=True):
+class MalformedMessage(Struct, frozen=True):
     """A message that cannot be used at all."""
 
     reason: str
@@ -169,7 +169,7 @@ class BatchDecoder:
         self._first: msgspec.msgpack.Decoder[_MapBatch | _ArrayBatch] = _map_batch
         self._second: msgspec.msgpack.Decoder[_MapBatch | _ArrayBatch] = _array_batch
 
-    def decode(self, payload: bytes) -> Batch | Malformed:
+    def decode(self, payload: bytes) -> Batch | MalformedMessage:
         """The batch, or why there is none."""
         try:
             return self._first.decode(payload)
@@ -182,21 +182,21 @@ class BatchDecoder:
             return read
 
 
-def decode_batch(payload: bytes) -> Batch | Malformed:
+def decode_batch(payload: bytes) -> Batch | MalformedMessage:
     """One batch in either encoding."""
     return BatchDecoder().decode(payload)
 
 
-def _salvage(payload: bytes) -> Batch | Malformed:
+def _salvage(payload: bytes) -> Batch | MalformedMessage:
     """Event by event, so that one bad or unknown event does not cost the others."""
     try:
         read = msgspec.msgpack.decode(payload)
     except _UNREADABLE as error:
-        return Malformed(f"not msgpack: {error}")
+        return MalformedMessage(f"not msgpack: {error}")
     if isinstance(read, dict):
         read = [read.get("ts"), read.get("events"), read.get("data_parallel_rank")]
     if not isinstance(read, list) or len(read) < 2 or not isinstance(read[1], list):
-        return Malformed("a batch must be [ts, events, data_parallel_rank]")
+        return MalformedMessage("a batch must be [ts, events, data_parallel_rank]")
     stamp = read[0] if isinstance(read[0], int | float) else 0.0
     rank = read[2] if len(read) > 2 and isinstance(read[2], int) else None
     events: list[Event] = []
@@ -210,19 +210,19 @@ def _salvage(payload: bytes) -> Batch | Malformed:
     return _PartBatch(float(stamp), events, rank, tuple(problems))
 
 
-def decode_message(frames: Sequence[bytes], decoder: BatchDecoder) -> Message | Malformed:
+def decode_message(frames: Sequence[bytes], decoder: BatchDecoder) -> Message | MalformedMessage:
     """The three frames of a published or replayed message; a replayed one may come without the topic."""
     if len(frames) not in (2, 3):
-        return Malformed(f"a message has 3 frames (topic, sequence, batch), this one {len(frames)}")
+        return MalformedMessage(f"a message has 3 frames (topic, sequence, batch), this one {len(frames)}")
     number, payload = frames[-2], frames[-1]
     if len(number) != 8:
-        return Malformed(f"a sequence number has 8 bytes, this one {len(number)}")
+        return MalformedMessage(f"a sequence number has 8 bytes, this one {len(number)}")
     sequence = int.from_bytes(number, "big", signed=True)
     topic = frames[0].decode("utf-8", "replace") if len(frames) == 3 else ""
     if sequence == END_OF_REPLAY:
         return Message(topic, sequence, Batch(0.0, ()))
     batch = decoder.decode(payload)
-    return batch if isinstance(batch, Malformed) else Message(topic, sequence, batch)
+    return batch if isinstance(batch, MalformedMessage) else Message(topic, sequence, batch)
 
 
 def replay_request(start: int) -> list[bytes]:

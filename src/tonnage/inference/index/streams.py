@@ -14,7 +14,7 @@ from tonnage.inference.index.events import (
     END_OF_REPLAY,
     Batch,
     BatchDecoder,
-    Malformed,
+    MalformedMessage,
     Message,
     decode_message,
     replay_request,
@@ -108,7 +108,7 @@ class EventStream:
     def read(self, frames: Sequence[bytes]) -> Message | Received:
         """The message in these frames; what is malformed is counted here and changes nothing else."""
         message = decode_message(frames, self._decoder)
-        if isinstance(message, Malformed):
+        if isinstance(message, MalformedMessage):
             self.malformed += 1
             return Received(problems=(message.reason,))
         return message

@@ -29,7 +29,7 @@ class TrustSettings(Struct, frozen=True):
     proof: int = 8
 
 
-class Verdict(NamedTuple):
+class TrustedSource(NamedTuple):
     """The source to use. ``reason``: what spoke against a better one ("" when nothing did), ``value`` against
     ``limit`` in the reason's own unit."""
 
@@ -101,28 +101,30 @@ class WorkerTrust:
         if self._lost and self._exact.count >= settings.proof and self._exact.mean <= settings.max_error:
             self._lost = 0
 
-    def verdict(self, now_ns: int) -> Verdict:
+    def verdict(self, now_ns: int) -> TrustedSource:
         """The best source that may be believed."""
         settings = self._settings
         against = self._against_exact(now_ns)
         if against is None:
-            return Verdict("exact")
+            return TrustedSource("exact")
         error = self._approximate
         if error.count >= settings.proof and error.mean > settings.max_error:
-            return Verdict("load", "dispatches disagree with reported hits", error.mean, settings.max_error)
+            return TrustedSource("load", "dispatches disagree with reported hits", error.mean, settings.max_error)
         return against
 
-    def _against_exact(self, now_ns: int) -> Verdict | None:
+    def _against_exact(self, now_ns: int) -> TrustedSource | None:
         settings = self._settings
         if not self._heard:
-            return Verdict("approximate", "no events")
+            return TrustedSource("approximate", "no events")
         if self._gap:
-            return Verdict("approximate", "messages missing")
+            return TrustedSource("approximate", "messages missing")
         if self._lost:
-            return Verdict("approximate", "messages lost", float(self._lost))
+            return TrustedSource("approximate", "messages lost", float(self._lost))
         if self._owed_ns is not None and now_ns - self._owed_ns > settings.stale_after_ns:
             silent = float(now_ns - self._owed_ns)
-            return Verdict("approximate", "silent since a dispatch", silent, float(settings.stale_after_ns))
+            return TrustedSource("approximate", "silent since a dispatch", silent, float(settings.stale_after_ns))
         if self._exact.count >= settings.proof and self._exact.mean > settings.max_error:
-            return Verdict("approximate", "events disagree with reported hits", self._exact.mean, settings.max_error)
+            return TrustedSource(
+                "approximate", "events disagree with reported hits", self._exact.mean, settings.max_error
+            )
         return None

@@ -10,7 +10,7 @@ from tonnage.inference.index.approximate import LONG_TTL_NS, SHORT_TTL_NS, Predi
 from tonnage.inference.index.events import DEVICE, END_OF_REPLAY, AllBlocksCleared, Message, tier_of
 from tonnage.inference.index.exact import KvIndex
 from tonnage.inference.index.streams import EventStream, Received
-from tonnage.inference.index.trust import TrustSettings, Verdict, WorkerTrust
+from tonnage.inference.index.trust import TrustedSource, TrustSettings, WorkerTrust
 
 
 class CacheView:
@@ -108,10 +108,10 @@ class CacheView:
         self.add_worker(name)
         self._trust[name].reported(sum(said), predicted, cached_blocks, len(keys))
 
-    def verdict(self, name: str, now_ns: int) -> Verdict:
+    def verdict(self, name: str, now_ns: int) -> TrustedSource:
         """Which source speaks for this worker, and why no better one."""
         trust = self._trust.get(name)
-        return trust.verdict(now_ns) if trust is not None else Verdict("load", "unknown worker")
+        return trust.verdict(now_ns) if trust is not None else TrustedSource("load", "unknown worker")
 
     def overlap(self, keys: Sequence[int], now_ns: int, *, recent: bool = True) -> dict[str, TierBlocks]:
         """Leading blocks of the prompt by worker and tier; workers with none are left out.

@@ -39,7 +39,7 @@ class Region(NamedTuple):
     reserved: int
 
 
-class Memory(Protocol):
+class ContiguousMemory(Protocol):
     """Contiguous memory of a number of tokens."""
 
     def take(self, reserved: int) -> Region | None:
@@ -135,7 +135,7 @@ class Gate:
     def __init__(self, kind: Reservation, total: int, max_model_len: int) -> None:
         self._kind = kind
         self._max_model_len = max_model_len
-        self.memory: Memory = SlotMemory(total, max_model_len) if kind == "max" else BuddyMemory(total)
+        self.memory: ContiguousMemory = SlotMemory(total, max_model_len) if kind == "max" else BuddyMemory(total)
         self.held: dict[int, tuple[Region, int]] = {}  # region and final need, by request id
         self.waiting: deque[tuple[int, Sized]] = deque()
         self.reserved = 0  # tokens asked for

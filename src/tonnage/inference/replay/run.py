@@ -102,7 +102,7 @@ def _plain(column: Integers) -> Sequence[int]:
     return column.tolist() if isinstance(column, np.ndarray) else column
 
 
-class Cluster(msgspec.Struct, frozen=True):
+class ReplayWorkers(msgspec.Struct, frozen=True):
     """The engines of a replay: ``workers`` of them, all alike. ``tiers`` makes what each of them has below the GPU."""
 
     workers: int
@@ -156,7 +156,7 @@ class Replay:
 
 def replay(
     log: Log,
-    cluster: Cluster,
+    cluster: ReplayWorkers,
     policy: RoutingPolicy,
     *,
     event_lag_ns: int = 0,
@@ -225,7 +225,7 @@ class _Held(Mapping[int, int]):
 
 
 class _Player:
-    def __init__(self, log: Log, cluster: Cluster, policy: RoutingPolicy, event_lag_ns: int, seed: int) -> None:
+    def __init__(self, log: Log, cluster: ReplayWorkers, policy: RoutingPolicy, event_lag_ns: int, seed: int) -> None:
         self._log = log
         self._cluster = cluster
         self._policy = policy

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 import numpy as np
 
-from tonnage.inference.replay.run import Cluster, Log, Replay, replay
+from tonnage.inference.replay.run import Log, Replay, ReplayWorkers, replay
 from tonnage.inference.routing.costs import EngineCosts
 from tonnage.inference.routing.seconds import Tonnage, TonnageSettings
 
@@ -82,7 +82,7 @@ def trials(rounds: int) -> int:
 
 def tune(
     log: Log,
-    cluster: Cluster,
+    cluster: ReplayWorkers,
     *,
     goal: Goal = "latency",
     rounds: int = 2,

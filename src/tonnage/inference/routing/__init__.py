@@ -7,7 +7,7 @@ from tonnage.inference.routing.flow import FlowControl, FlowSettings
 from tonnage.inference.routing.policies import RoutingPolicy
 from tonnage.inference.routing.router import Router
 from tonnage.inference.routing.seconds import Tonnage, TonnageSettings
-from tonnage.inference.routing.types import CostsOf, Overlap, Parts, Receipt, RouteRequest, StepCosts, Worker
+from tonnage.inference.routing.types import CostParts, CostsOf, Overlap, Receipt, RouteRequest, StepCosts, Worker
 
 __all__ = [
     "NAMES",
@@ -17,7 +17,7 @@ __all__ = [
     "FlowControl",
     "FlowSettings",
     "Overlap",
-    "Parts",
+    "CostParts",
     "RoutingPolicy",
     "Receipt",
     "RouteRequest",

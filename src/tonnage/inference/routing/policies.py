@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tonnage.inference.routing.book import Book, Booking
-from tonnage.inference.routing.types import Overlap, Parts, Reason, RouteRequest, Worker
+from tonnage.inference.routing.types import CostParts, Overlap, Reason, RouteRequest, Worker
 
 Looks: TypeAlias = Literal["nothing", "load", "caches"]
 """What a choice depends on besides the requests so far: nothing else; what is in flight where, and what the chosen
@@ -33,7 +33,7 @@ class RouteChoice(msgspec.Struct, frozen=True, gc=False):
     costs: tuple[tuple[int, float], ...] = ()
     predicted_s: float | None = None
     held: int = 0
-    parts: tuple[tuple[int, Parts], ...] = ()
+    parts: tuple[tuple[int, CostParts], ...] = ()
 
 
 class RoutingPolicy:

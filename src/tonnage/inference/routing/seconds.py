@@ -14,7 +14,7 @@ from tonnage.errors import InputError
 from tonnage.inference.routing.book import Book, Booking, WorkerLoad
 from tonnage.inference.routing.policies import RouteChoice, RoutingPolicy, most_hits
 from tonnage.inference.routing.predicted import PredictedInserts
-from tonnage.inference.routing.types import CostsOf, Overlap, Parts, Reason, RouteRequest, StepCosts, Worker
+from tonnage.inference.routing.types import CostParts, CostsOf, Overlap, Reason, RouteRequest, StepCosts, Worker
 
 _DECAY_NS = 100_000_000  # averages are aged in steps of this
 _SESSIONS = 1 << 16  # sessions whose worker is remembered
@@ -79,9 +79,9 @@ class _Row(NamedTuple):
     evict: float
     session: float = 0.0
 
-    def parts(self) -> tuple[int, Parts]:
+    def parts(self) -> tuple[int, CostParts]:
         own = self.own
-        made = Parts(self.wait, own, own * self.later, own * self.decode, self.evict, self.session)
+        made = CostParts(self.wait, own, own * self.later, own * self.decode, self.evict, self.session)
         return self.worker.index, made
 
 

@@ -113,7 +113,7 @@ CostsOf: TypeAlias = Callable[[int], StepCosts]
 """The times of the engine of a worker, by its index."""
 
 
-class Parts(msgspec.Struct, frozen=True, gc=False):
+class CostParts(msgspec.Struct, frozen=True, gc=False):
     """What the cost of a candidate is made of, in seconds; they add up to it.
 
     ``wait`` for what is booked there, ``own`` prefill and loads from lower tiers, delay of requests that come ``later``
@@ -158,7 +158,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     blocks: int = 0
     predicted_s: float | None = None
     unit: str = ""
-    parts: tuple[tuple[int, Parts], ...] = ()
+    parts: tuple[tuple[int, CostParts], ...] = ()
 
     @property
     def refused(self) -> bool:

@@ -35,7 +35,7 @@ _FINISHED_REASONS: tuple[tuple[str, End | None], ...] = (
 )
 
 
-class Sample(NamedTuple):
+class ExpositionSample(NamedTuple):
     """One sample of an exposition."""
 
     name: str
@@ -64,18 +64,18 @@ class Histogram:
         self._counts[bisect_left(self._edges, value)] += 1
         self._sum += value
 
-    def samples(self, most: float = math.inf) -> Iterator[Sample]:
+    def samples(self, most: float = math.inf) -> Iterator[ExpositionSample]:
         """Cumulative buckets, then ``_sum`` and ``_count``. ``most``: no edges above it."""
         shown = bisect_right(self._edges, most)
         total = 0
         for (name, labels), count in zip(self._buckets[:shown], self._counts[:shown], strict=True):
             total += count
-            yield Sample(name, labels, float(total))
+            yield ExpositionSample(name, labels, float(total))
         total += sum(self._counts[shown:])
         name, labels = self._buckets[-1]
-        yield Sample(name, labels, float(total))
-        yield Sample(self._sum_name, (), self._sum)
-        yield Sample(self._count_name, (), float(total))
+        yield ExpositionSample(name, labels, float(total))
+        yield ExpositionSample(self._sum_name, (), self._sum)
+        yield ExpositionSample(self._count_name, (), float(total))
 
 
 class ServingStats:
@@ -100,37 +100,37 @@ class ServingStats:
                 self._lengths[_PROMPT].observe(request.prompt_tokens)
                 self._lengths[_OUTPUT].observe(request.output_tokens)
 
-    def samples(self, context: int) -> Iterator[Sample]:
+    def samples(self, context: int) -> Iterator[ExpositionSample]:
         """Every sample; ``context``: the tokens that the engine allows a request."""
         for reason, end in _FINISHED_REASONS:
             count = 0 if end is None else self._ended[end]
-            yield Sample("vllm:request_success_total", (("finished_reason", reason),), float(count))
+            yield ExpositionSample("vllm:request_success_total", (("finished_reason", reason),), float(count))
         for histogram in self._histograms.values():
             yield from histogram.samples()
         for histogram in self._lengths.values():
             yield from histogram.samples(context)
 
 
-def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[Sample]:
+def vllm_samples(engine: Engine, stats: ServingStats | None) -> Iterator[ExpositionSample]:
     """Every sample of one scrape, as of the time that the engine was advanced to; without ``stats`` no histograms.
 
     vLLM counts what it looks up in its prefix cache when a request is admitted, here it counts with the first token;
     what came from a lower tier counts as found.
     """
-    yield Sample("vllm:num_requests_running", (), float(engine.running))
-    yield Sample("vllm:num_requests_waiting", (), float(engine.waiting))
-    yield Sample("vllm:kv_cache_usage_perc", (), engine.kv_usage)
-    yield Sample("vllm:prompt_tokens_total", (), float(engine.prompt_tokens_total))
-    yield Sample("vllm:generation_tokens_total", (), float(engine.generation_tokens_total))
-    yield Sample("vllm:num_preemptions_total", (), float(engine.preemptions_total))
+    yield ExpositionSample("vllm:num_requests_running", (), float(engine.running))
+    yield ExpositionSample("vllm:num_requests_waiting", (), float(engine.waiting))
+    yield ExpositionSample("vllm:kv_cache_usage_perc", (), engine.kv_usage)
+    yield ExpositionSample("vllm:prompt_tokens_total", (), float(engine.prompt_tokens_total))
+    yield ExpositionSample("vllm:generation_tokens_total", (), float(engine.generation_tokens_total))
+    yield ExpositionSample("vllm:num_preemptions_total", (), float(engine.preemptions_total))
     if engine.cache is not None:
-        yield Sample("vllm:prefix_cache_queries_total", (), float(engine.prompt_tokens_total))
-        yield Sample("vllm:prefix_cache_hits_total", (), float(engine.cached_tokens_total))
+        yield ExpositionSample("vllm:prefix_cache_queries_total", (), float(engine.prompt_tokens_total))
+        yield ExpositionSample("vllm:prefix_cache_hits_total", (), float(engine.cached_tokens_total))
     if stats is not None:
         yield from stats.samples(engine.config.max_model_len)
 
 
-def of_kind(samples: Iterable[Sample], engine: str) -> Iterable[Sample]:
+def of_kind(samples: Iterable[ExpositionSample], engine: str) -> Iterable[ExpositionSample]:
     """The samples under the names that this kind of engine has for them; those without a known name are left out."""
     if engine == kinds.VLLM:
         return samples
@@ -142,7 +142,7 @@ def of_kind(samples: Iterable[Sample], engine: str) -> Iterable[Sample]:
             labels = () if name == _WITHOUT_REASON else sample.labels
             key = (name + sample.name.removeprefix(base), labels)
             found[key] = found.get(key, 0.0) + sample.value
-    return [Sample(name, labels, value) for (name, labels), value in found.items()]
+    return [ExpositionSample(name, labels, value) for (name, labels), value in found.items()]
 
 
 _WITHOUT_REASON = "sglang:num_requests_total"

@@ -86,6 +86,7 @@ def plan(
         kv=request.kv,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
+        pipeline_layers=request.pipeline_layers if pipeline_parallel == len(request.pipeline_layers) else (),
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
         utilization=request.utilization,

@@ -91,7 +91,7 @@ class SizingResult(msgspec.Struct, frozen=True):
     too_few: int | None = None
 
 
-class Market(msgspec.Struct, frozen=True):
+class GpuPrices(msgspec.Struct, frozen=True):
     """Prices: of instances, and in dollars of GPUs that one owns (over the bundled ones). Owned GPUs of the names in
     ``owned`` compete with instances; what others would cost is told beside."""
 
@@ -101,7 +101,7 @@ class Market(msgspec.Struct, frozen=True):
     owned: frozenset[str] = frozenset()
 
 
-def answer(request: SizingRequest, market: Market) -> SizingResult:
+def answer(request: SizingRequest, market: GpuPrices) -> SizingResult:
     """Every way to serve ``request`` on its cards. Raises InputError for a TP that does not divide the heads, and with
     the reason if there is nothing to try on any card."""
     found: list[SizingOption] = []
@@ -175,7 +175,9 @@ def _rank(option: SizingOption) -> tuple[float, float, float, int, str]:
     return option.miss, cost, each, option.plan.gpus * option.replicas, option.plan.label
 
 
-def _option(request: SizingRequest, plan: ReplicaPlan, types: Iterable[InstanceType], market: Market) -> SizingOption:
+def _option(
+    request: SizingRequest, plan: ReplicaPlan, types: Iterable[InstanceType], market: GpuPrices
+) -> SizingOption:
     best, miss = point.most_in_flight(request, plan)
     if 0 < miss < float("inf"):
         best = _about_as_near(request, plan, best)
@@ -266,7 +268,7 @@ def _rented(
         )
 
 
-def _owned(plan: ReplicaPlan, replicas: int, market: Market, rates: tuple[float, float]) -> ReplicaOffer | None:
+def _owned(plan: ReplicaPlan, replicas: int, market: GpuPrices, rates: tuple[float, float]) -> ReplicaOffer | None:
     """One's own GPUs are counted one by one: what else runs in the server is paid by that."""
     price = market.owned_usd.get(plan.card.whole, ownership.price_usd(plan.card.whole))
     if price is None:

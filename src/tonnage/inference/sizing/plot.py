@@ -23,7 +23,7 @@ _STEPS = 24
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
 
 
-class Curve(msgspec.Struct, frozen=True):
+class ThroughputCurve(msgspec.Struct, frozen=True):
     """(milliseconds per output token, output tokens per second and GPU, requests in flight) of an option's replica."""
 
     label: str
@@ -31,12 +31,12 @@ class Curve(msgspec.Struct, frozen=True):
     chosen: tuple[float, float] | None
 
 
-def curves(request: SizingRequest, options: Sequence[SizingOption]) -> list[Curve]:
+def curves(request: SizingRequest, options: Sequence[SizingOption]) -> list[ThroughputCurve]:
     """The curves of ``options``, each at up to 24 numbers of requests in flight, evenly spaced by ratio."""
     return [_curve(request, option) for option in options]
 
 
-def _curve(request: SizingRequest, option: SizingOption) -> Curve:
+def _curve(request: SizingRequest, option: SizingOption) -> ThroughputCurve:
     plan, most = option.plan, option.plan.sequences
     counts = sorted({round(most ** (step / (_STEPS - 1))) for step in range(_STEPS)})
     gpus = plan.gpus / plan.card.per_gpu
@@ -49,10 +49,10 @@ def _curve(request: SizingRequest, option: SizingOption) -> Curve:
     chosen = None if at.tpot_s is None else (at.tpot_s * 1000, at.output_tokens_per_s / gpus)
     best = option.best
     where = f", {best.instance_type}" if best and best.instance_type else ""
-    return Curve(plan.label + where, tuple(found), chosen)
+    return ThroughputCurve(plan.label + where, tuple(found), chosen)
 
 
-def svg(title: str, found: Sequence[Curve], target_ms: float | None = None) -> str:
+def svg(title: str, found: Sequence[ThroughputCurve], target_ms: float | None = None) -> str:
     """An SVG document: time per output token to the right, output tokens per second and GPU upwards, both logarithmic.
     ``target_ms`` is drawn as a line."""
     every = [one for curve in found for one in curve.points] or [(1.0, 1.0, 1)]

@@ -79,6 +79,7 @@ class Targets(msgspec.Struct, frozen=True):
 class SizingRequest(msgspec.Struct, frozen=True):
     """What a model is to be sized for. ``utilization``: vLLM's --gpu-memory-utilization. ``max_num_seqs`` and
     ``max_num_batched_tokens``: None takes vLLM's default for the card; ``cuda_graphs`` False is --enforce-eager.
+    ``pipeline_layers``: layers of each stage of as many, else as vLLM deals them out.
     ``adapters`` LoRA adapters of ``lora_rank`` are held at once. ``cards`` are those to consider.
     ``system``: what serves; ``none`` for no engine in particular. With another than vLLM ``utilization`` is its own
     share of memory (SGLang's --mem-fraction-static, TensorRT-LLM's free fraction), 0 its default. ``calibration``: what
@@ -100,6 +101,7 @@ class SizingRequest(msgspec.Struct, frozen=True):
     lora_rank: int = 16
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
+    pipeline_layers: tuple[int, ...] = ()
     system: str = "vllm"
     calibration: Calibration | None = None
 

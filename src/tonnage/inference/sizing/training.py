@@ -34,7 +34,7 @@ _SIXTEEN = 2
 _ACTIVATION, _RECOMPUTED, _SPLIT = 34, 2, 24
 
 
-class Training(msgspec.Struct, frozen=True):
+class TrainingRecipe(msgspec.Struct, frozen=True):
     """How to train. ``micro_batch`` sequences of ``sequence`` tokens go through at once on each data-parallel rank."""
 
     method: Method
@@ -71,7 +71,7 @@ def optimizer_bytes(optimizer: Optimizer) -> float:
     return _OPTIMIZER_BYTES[optimizer]
 
 
-def training_memory(shape: ModelShape, gpu: Gpu, training: Training) -> TrainingMemory:
+def training_memory(shape: ModelShape, gpu: Gpu, training: TrainingRecipe) -> TrainingMemory:
     """Memory of each GPU. Raises InputError for a ZeRO stage that does not exist or sizes below 1, and if TP does not
     divide the heads; full training needs weights in 16 or 32 bits."""
     _check(shape, training)
@@ -103,7 +103,7 @@ def training_memory(shape: ModelShape, gpu: Gpu, training: Training) -> Training
     return TrainingMemory(memory.visible_bytes(gpu), tuple(parts))
 
 
-def _activations(shape: ModelShape, training: Training) -> list[MemoryPart]:
+def _activations(shape: ModelShape, training: TrainingRecipe) -> list[MemoryPart]:
     tokens, tp = training.sequence * training.micro_batch, training.tensor_parallel
     layer = _ACTIVATION - _SPLIT + _SPLIT / tp
     base = f"{training.micro_batch} x {training.sequence:,} tokens x {shape.hidden:,} hidden"
@@ -122,7 +122,7 @@ def _activations(shape: ModelShape, training: Training) -> list[MemoryPart]:
     ]
 
 
-def _check(shape: ModelShape, training: Training) -> None:
+def _check(shape: ModelShape, training: TrainingRecipe) -> None:
     check_tensor_parallel(shape, training.tensor_parallel)
     if training.zero not in (0, 1, 2, 3):
         raise InputError.at(f"there is no ZeRO stage {training.zero}", field="--zero", hint="use 0, 1, 2 or 3")
@@ -140,7 +140,7 @@ def _check(shape: ModelShape, training: Training) -> None:
         )
 
 
-def smallest(shape: ModelShape, gpu: Gpu, training: Training, most: int = 1024) -> tuple[TrainingMemory, int]:
+def smallest(shape: ModelShape, gpu: Gpu, training: TrainingRecipe, most: int = 1024) -> tuple[TrainingMemory, int]:
     """(memory, GPUs) of the fewest GPUs that hold it: data-parallel ranks are doubled from one GPU up while ZeRO has
     something to divide. The memory of the last try where even ``most`` GPUs do not."""
     ranks = 1

@@ -258,7 +258,7 @@ def _spot(option: SizingOption) -> tuple[str, str] | None:
     if best is None or best.spot_usd_per_hour is None:
         return None
     saved = 1 - best.spot_usd_per_hour / best.usd_per_hour
-    return "spot", f"spot saves {saved:.0%} and may be taken with two minutes' notice: no place for users who wait"
+    return "spot", f"spot saves {saved:.0%} and may be taken with two minutes' notice: not for latency-critical serving"
 
 
 def _visible(option: SizingOption) -> tuple[str, str] | None:

@@ -1,10 +1,10 @@
 """Where KV blocks go that the GPU has no room for, and what it takes to bring them back."""
 
 from tonnage.inference.tiers.specs import TierFinding, TierSpec, default, find, host_links, names
-from tonnage.inference.tiers.stack import Lower, Tier, Tiers, recompute_time
+from tonnage.inference.tiers.stack import HostAndDisk, Tier, Tiers, recompute_time
 
 __all__ = [
-    "Lower",
+    "HostAndDisk",
     "Tier",
     "TierFinding",
     "TierSpec",

@@ -42,7 +42,7 @@ DECAY_NS = 600 * NS_PER_S
 """A decay step of the frequencies. Source: ai-dynamo/dynamo lib/bindings/kvbm/src/block_manager.rs."""
 
 
-class Lower(NamedTuple):
+class HostAndDisk(NamedTuple):
     """Something of the tiers as a router sees them: host memory, and everything below it."""
 
     host: int
@@ -133,7 +133,7 @@ class Tiers:
         self._touch(path, have_blocks + blocks)
         return blocks, copy_ps
 
-    def held(self, path: Path, have_blocks: int, now_ns: int | None = None) -> Lower:
+    def held(self, path: Path, have_blocks: int, now_ns: int | None = None) -> HostAndDisk:
         """Blocks behind the first ``have_blocks`` of ``path`` that can be read without a gap, by the tier they are in.
 
         The tier called host is host memory; disk is all others, remote ones too. Nothing is loaded, counted or touched.
@@ -146,7 +146,7 @@ class Tiers:
                 host += blocks
             else:
                 disk += blocks
-        return Lower(host, disk)
+        return HostAndDisk(host, disk)
 
     def block_s(self) -> tuple[float | None, float | None]:
         """Seconds to bring one block up from host memory and from disk, as ``held`` has them; None without such a tier.
@@ -200,7 +200,7 @@ class Tiers:
             self._now = max(self._now, now_ns * PS_PER_NS)
 
     def _found(self, path: Path, start: int, stop: int, now: int) -> list[tuple[Tier, int]]:
-        """The blocks from ``start`` on that can be had without a gap at ``now`` ps, as (tier, how many) in order."""
+        """The blocks from ``start`` on that can be loaded without a gap at ``now`` ps, as (tier, how many) in order."""
         parts: list[tuple[Tier, int]] = []
         position = 0
         for low, high in path:

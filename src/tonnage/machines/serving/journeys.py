@@ -10,11 +10,11 @@ from tonnage.inference.disaggregation.source import Source
 from tonnage.inference.engine.requests import Finished
 from tonnage.machines.serving.pools import PREFILL, Pair
 from tonnage.machines.serving.replica import ServingReplica
-from tonnage.machines.serving.service import PENDING, Service
+from tonnage.machines.serving.service import PENDING, SimulatedService
 from tonnage.traffic.arrivals import Arrivals
 
 
-class Journeys(Service):
+class Journeys(SimulatedService):
     """A Service of which a request has two pods: what each of them knows of it."""
 
     def __init__(self, name: str, arrivals: Arrivals, balancing: str, rng: random.Random) -> None:

@@ -20,7 +20,7 @@ from tonnage.machines.serving.lower_tiers import LowerTiers
 from tonnage.machines.serving.replica import ServingReplica
 from tonnage.traffic.arrivals import Arrivals
 
-__all__ = ["LOAD_BALANCING", "ServingReplica", "Requests", "Service"]
+__all__ = ["LOAD_BALANCING", "ServingReplica", "Requests", "SimulatedService"]
 
 PENDING, DONE, FAILED = 0, 1, 2
 
@@ -47,7 +47,7 @@ class Requests:
 class InStep(Protocol):
     """Services that advance together."""
 
-    services: list[Service]
+    services: list[SimulatedService]
 
     def advance(self, until_ns: int) -> None:
         """Dispatch every request that arrives before ``until_ns``, after what happens up to its arrival."""
@@ -58,11 +58,11 @@ class InStep(Protocol):
         ...
 
 
-class Service:
+class SimulatedService:
     """One Service and its traffic. ``balancing``: ``random`` is what kube-proxy does; the others need a gateway.
 
     ``zone_aware``: pods of the client's zone are preferred, where the arrivals say what that is. ``migration``: a
-    gateway keeps every request until it is answered. One whose pod goes away continues on another, which computes its
+    gateway keeps every request until it is answered. One whose pod terminates continues on another, which computes its
     prompt and the tokens that there are already; one that no pod can take waits for the next that is ready.
     """
 

@@ -14,7 +14,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from tonnage.inference.disaggregation.actions import Action, Cancel, Free, Lost, Run, Send, StartTransfer
+from tonnage.inference.disaggregation.actions import Action, Cancel, Free, Lost, Send, StartDecode, StartTransfer
 from tonnage.inference.disaggregation.conditional import DecodeLoad, PrefillLoad, skips_remote_prefill
 from tonnage.inference.disaggregation.destination import Destination
 from tonnage.inference.disaggregation.source import Source
@@ -266,7 +266,7 @@ class SplitService(Journeys):
                         self._do(DECODE, destination.receive(number, kind, self._now))
                 case StartTransfer(number):
                     self._move(number)
-                case Run(number):
+                case StartDecode(number):
                     self._run(number)
                 case Lost(number, _):
                     self._recompute(number)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tonnage.machines.serving.service import Service
+from tonnage.machines.serving.service import SimulatedService
 
 
 class Together:
     """Services in order of name."""
 
-    def __init__(self, services: Iterable[Service]) -> None:
+    def __init__(self, services: Iterable[SimulatedService]) -> None:
         self.services = sorted(services, key=lambda service: service.name)
         for service in self.services:
             service.together = self
@@ -38,7 +38,7 @@ class Together:
                 service.happen(at_ns)
 
 
-def unite(services: Iterable[Service], now_ns: int) -> None:
+def unite(services: Iterable[SimulatedService], now_ns: int) -> None:
     """From now on these Services advance together, with those that advance with them already. They stay so."""
     found = dict.fromkeys(services)
     known = {service.together for service in found}

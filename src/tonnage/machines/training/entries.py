@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from tonnage.documents import Document, Strict, duration_ns
 from tonnage.errors import Problem
@@ -48,7 +47,8 @@ class TrainingEntry(Strict, frozen=True, kw_only=True):
     copies: int = 1
 
 
-class Checkpoint(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
     """Times in ns."""
 
     every_ns: int
@@ -56,7 +56,8 @@ class Checkpoint(Struct, frozen=True):
     load_ns: int
 
 
-class Work(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TrainingWork:
     """One of ``gpu_hours`` and ``duration_ns`` (with all pods) is above 0. ``step_ns``: of each of its steps;
     ``allreduce_bytes``: what a step sums over all GPUs."""
 
@@ -66,13 +67,13 @@ class Work(Struct, frozen=True):
     allreduce_bytes: int = 0
 
 
-def work_of(entry: WorkEntry) -> Work:
+def work_of(entry: WorkEntry) -> TrainingWork:
     """The entry in numbers. Raises ValueError for what cannot be read."""
     if entry.steps is None:
-        return Work(entry.gpu_hours or 0.0, duration_ns(entry.duration) if entry.duration else 0)
+        return TrainingWork(entry.gpu_hours or 0.0, duration_ns(entry.duration) if entry.duration else 0)
     step = duration_ns(entry.step)
     moved = quantity.bytes_(entry.allreduce) if entry.allreduce else 0
-    return Work(duration_ns=entry.steps * step, step_ns=step, allreduce_bytes=moved)
+    return TrainingWork(duration_ns=entry.steps * step, step_ns=step, allreduce_bytes=moved)
 
 
 def checkpoint_of(entry: CheckpointEntry) -> Checkpoint:

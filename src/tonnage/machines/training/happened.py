@@ -14,7 +14,7 @@ from tonnage.workloads.failures import Cause
 
 
 @dataclass(slots=True)
-class Phase:
+class StateSpan:
     """What a workload was doing from ``start_ns`` on."""
 
     start_ns: int

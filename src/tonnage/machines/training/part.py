@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from tonnage.fleet.gangs import Gang
 from tonnage.machines.cards import Use
-from tonnage.machines.objects import Pod
+from tonnage.machines.objects import SimulatedPod
 from tonnage.machines.training.entries import Checkpoint
 from tonnage.workloads.replicas import WorkloadPod
 
@@ -38,7 +38,7 @@ OVER = frozenset({PartState.DONE, PartState.FAILED})
 
 
 @dataclass(slots=True)
-class GpuTime:
+class Goodput:
     """Where the time that GPUs were held went, in GPU-ns. ``lost``: to be repeated after a failure, or never.
 
     ``starting``: by pods that start or stop while enough are bound. ``half``: held while fewer pods than the minimum
@@ -55,8 +55,8 @@ class GpuTime:
     def allocated(self) -> Fraction:
         return self.useful + self.lost + self.checkpoints + self.starting + self.broken + self.half
 
-    def __add__(self, other: GpuTime) -> GpuTime:
-        return GpuTime(
+    def __add__(self, other: Goodput) -> Goodput:
+        return Goodput(
             self.useful + other.useful,
             self.lost + other.lost,
             self.checkpoints + other.checkpoints,
@@ -66,7 +66,7 @@ class GpuTime:
         )
 
 
-def _gpus(pods: Iterable[Pod]) -> int | Fraction:
+def _gpus(pods: Iterable[SimulatedPod]) -> int | Fraction:
     """GPUs that the pods hold; whole ones are added as integers, which is quick."""
     return sum(pod.held.gpus for pod in pods)
 
@@ -99,24 +99,24 @@ class WorkloadPart:
     placed_ns: int | None = None
     started_ns: int | None = None
     ended_ns: int | None = None
-    spent: GpuTime = field(default_factory=GpuTime)
+    spent: Goodput = field(default_factory=Goodput)
     unsaved: Fraction = Fraction(0)
     tail: Fraction = Fraction(0)  # what was not saved when it was done
-    pods: dict[str, Pod] = field(default_factory=dict)
-    busy: Callable[[Pod, int], None] = lambda pod, gpu_ns: None
+    pods: dict[str, SimulatedPod] = field(default_factory=dict)
+    busy: Callable[[SimulatedPod, int], None] = lambda pod, gpu_ns: None
 
     # ---- who is there ----
 
     @property
-    def bound(self) -> list[Pod]:
+    def bound(self) -> list[SimulatedPod]:
         return [pod for pod in self.pods.values() if pod.bound_ns is not None]
 
     @property
-    def staying(self) -> list[Pod]:
+    def staying(self) -> list[SimulatedPod]:
         return [pod for pod in self.bound if not pod.terminating]
 
     @property
-    def ready(self) -> list[Pod]:
+    def ready(self) -> list[SimulatedPod]:
         return [pod for pod in self.pods.values() if pod.ready_ns is not None and not pod.terminating]
 
     @property
@@ -138,7 +138,7 @@ class WorkloadPart:
             return len(ready) / self.factor
         return sum(pod.held.gpus if pod.sharer is None else pod.sharer.best for pod in ready) / self.factor
 
-    def _done(self, span: int, shared: Mapping[Pod, Use]) -> Fraction:
+    def _done(self, span: int, shared: Mapping[SimulatedPod, Use]) -> Fraction:
         """GPU-ns of work done in a span."""
         ready = self.ready
         if not self.gpus:
@@ -147,9 +147,9 @@ class WorkloadPart:
         return (whole + sum(shared[pod].done for pod in ready if pod in shared)) / self.factor
 
     @property
-    def spent_so_far(self) -> GpuTime:
+    def spent_so_far(self) -> Goodput:
         """What was held until now; work that is not saved yet counts as useful."""
-        return self.spent + GpuTime(useful=self.unsaved)
+        return self.spent + Goodput(useful=self.unsaved)
 
     # ---- time ----
 
@@ -162,8 +162,8 @@ class WorkloadPart:
         if self.state is PartState.RUNNING:
             self.done += self._done(span, shared)
             self.ran_ns += span
-        working: list[Pod] = []
-        others: list[Pod] = []
+        working: list[SimulatedPod] = []
+        others: list[SimulatedPod] = []
         for pod in self.bound:
             stands_by = pod.ready_ns is None or pod.terminating or self.state is PartState.STARTING
             (others if stands_by and self.state is not PartState.WAITING else working).append(pod)
@@ -179,7 +179,7 @@ class WorkloadPart:
         else:
             self.spent.checkpoints += gpu_ns
 
-    def _busy(self, working: Iterable[Pod], span: int, shared: Mapping[Pod, Use]) -> None:
+    def _busy(self, working: Iterable[SimulatedPod], span: int, shared: Mapping[SimulatedPod, Use]) -> None:
         for pod in working:
             if pod in shared:
                 pod.busy_ns += shared[pod].taken_ns
@@ -199,7 +199,7 @@ class WorkloadPart:
         return lost
 
     def reopen(self) -> None:
-        """Its pods are made again although it was done: it goes on from its last checkpoint."""
+        """Its pods are recreated although it was done: it goes on from its last checkpoint."""
         self.spent.useful -= self.tail
         self.spent.lost += self.tail
         self.tail, self.state, self.ended_ns = Fraction(0), PartState.WAITING, None

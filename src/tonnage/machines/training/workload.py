@@ -11,10 +11,10 @@ from functools import partial
 from tonnage.fleet.gangs import Gang
 from tonnage.machines import ailing, pods, sharing
 from tonnage.machines.admitting import refused
-from tonnage.machines.objects import Pod, Workload
+from tonnage.machines.objects import SimulatedPod, Workload
 from tonnage.machines.site import Site
-from tonnage.machines.training.entries import Work
-from tonnage.machines.training.happened import Failure, Phase, Then
+from tonnage.machines.training.entries import TrainingWork
+from tonnage.machines.training.happened import Failure, StateSpan, Then
 from tonnage.machines.training.part import AT_WORK, OVER, PartState, WorkloadPart
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject, ObjectMeta
@@ -45,7 +45,7 @@ class Training:
     parts: tuple[WorkloadPart, ...]
     gangs: Mapping[str, Gang]
     arrival_ns: int
-    work: Work
+    work: TrainingWork
     arrived: bool = False
     failed: bool = False
     withdrawn: bool = False
@@ -57,7 +57,7 @@ class Training:
     stopped: set[str] = field(default_factory=set)
     not_before_ns: dict[str, int] = field(default_factory=dict)
     failures: dict[Failure, list[str]] = field(default_factory=dict)
-    phases: list[Phase] = field(default_factory=list)
+    phases: list[StateSpan] = field(default_factory=list)
     refused: Mapping[str, AdmissionRefusal] = field(default_factory=dict)
     verdict: str = ""  # why it has failed, the reason of its condition Failed first
     said: str = ""  # what its pods failed of last
@@ -157,22 +157,22 @@ class Training:
         for part in self.parts:
             part.settle(now_ns)
 
-    def has_succeeded(self, pod: Pod) -> bool:
+    def has_succeeded(self, pod: SimulatedPod) -> bool:
         """Whether the pod's work is done."""
         return pod.name in self.succeeded
 
-    def saved_ns(self, pod: Pod) -> int:
+    def saved_ns(self, pod: SimulatedPod) -> int:
         """When the last checkpoint was written of what the pod does; what an earlier pod did counts for nothing."""
         saved_at_ns = self._part_of[pod.name].saved_at_ns
         return saved_at_ns if saved_at_ns >= pod.created_ns else 0
 
     # ---- what happens to its pods ----
 
-    def before(self, cluster: Site, pod: Pod) -> None:
+    def before(self, cluster: Site, pod: SimulatedPod) -> None:
         """The pod is being bound, is told to stop, or is about to be gone."""
         self._part_of[pod.name].settle(cluster.now_ns)
 
-    def after(self, cluster: Site, pod: Pod) -> None:
+    def after(self, cluster: Site, pod: SimulatedPod) -> None:
         """The pod was bound, became Ready, or is gone."""
         part = self._part_of[pod.name]
         gone = (pod.namespace, pod.name) not in cluster.pods
@@ -182,23 +182,23 @@ class Training:
             cluster.queue.push(cluster.now_ns, Then(self.reconcile))
         self.review(cluster, part)
 
-    def lost(self, cluster: Site, pod: Pod, cause: Cause) -> None:
+    def lost(self, cluster: Site, pod: SimulatedPod, cause: Cause) -> None:
         """The pod's node is gone, or it was evicted. What is lost at one time is one failure."""
         self.evictions += cause is Cause.EVICTION
         self._add_failure(cluster, Failure(cause, 1), pod)
 
-    def paced(self, cluster: Site, pod: Pod) -> None:
+    def paced(self, cluster: Site, pod: SimulatedPod) -> None:
         """Others share a GPU with the pod now, or some no longer do."""
         self.review(cluster, self._part_of[pod.name])
 
-    def exits(self, cluster: Site, pod: Pod, cause: Cause, exit_code: int, said: str) -> None:
+    def exits(self, cluster: Site, pod: SimulatedPod, cause: Cause, exit_code: int, said: str) -> None:
         """The pod's container ends with an error, of which an event says ``said``."""
         self._container_ends(cluster, pod)
         cluster.mirror.pod_failing(pod, "CrashLoopBackOff", said)
         cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Failed", said)
         self._add_failure(cluster, Failure(cause, exit_code), pod)
 
-    def _add_failure(self, cluster: Site, failure: Failure, pod: Pod) -> None:
+    def _add_failure(self, cluster: Site, failure: Failure, pod: SimulatedPod) -> None:
         if self.over:
             return
         if not self.failures:
@@ -271,13 +271,13 @@ class Training:
         started = partial(self.container_started, pod=pod, number=self._starts[name])
         cluster.queue.push(cluster.now_ns + delay_ns + takes, Then(started))
 
-    def _container_ends(self, cluster: Site, pod: Pod) -> None:
+    def _container_ends(self, cluster: Site, pod: SimulatedPod) -> None:
         self.before(cluster, pod)
         pod.started_ns = pod.ready_ns = None
         sharing.leave(cluster, pod)
         cluster.mirror.pod_changed(pod)
 
-    def container_started(self, cluster: Site, *, pod: Pod, number: int) -> None:
+    def container_started(self, cluster: Site, *, pod: SimulatedPod, number: int) -> None:
         """Its container runs again, unless it was started once more since."""
         if pods.gone(pod) or self._starts.get(pod.name) != number or pod.ready_ns is not None:
             return
@@ -367,7 +367,7 @@ class Training:
         if self.phases and self.phases[-1].start_ns == now_ns:
             self.phases.pop()
         if not self.phases or self.phases[-1].state is not state:
-            self.phases.append(Phase(now_ns, state))
+            self.phases.append(StateSpan(now_ns, state))
         cluster.mirror.training_changed(self)
 
     @property

@@ -32,6 +32,7 @@ from tonnage.objects.api.errors import (
     unsupported,
     within,
 )
+from tonnage.objects.api.restart_rules import restart_rules
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -122,6 +123,7 @@ def _container(
     causes += _mounts(f"{path}.volumeMounts", container.get("volumeMounts") or [], volumes)
     causes += _devices(f"{path}.volumeDevices", container.get("volumeDevices") or [], volumes)
     causes += one_of(f"{path}.restartPolicy", container.get("restartPolicy"), RESTARTS)
+    causes += restart_rules(path, container)
     causes += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
     causes += one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _LAST_WORDS)
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):

@@ -10,7 +10,7 @@ import math
 
 from tonnage.objects.api.autoscalers import TARGET_TYPES, behavior
 from tonnage.objects.api.defaults import with_defaults
-from tonnage.objects.keda import ScaledObject, Trigger
+from tonnage.objects.keda import ScaledObject, ScaleTrigger
 from tonnage.objects.validate.common import Report
 
 _MAX_NAME = 63
@@ -115,7 +115,7 @@ def _modifiers(obj: ScaledObject, report: Report) -> None:
             report.add(f"spec.triggers[{index}].name", "the field is missing", "the formula calls triggers by name")
 
 
-def _trigger(path: str, trigger: Trigger, report: Report, *, in_formula: bool) -> None:
+def _trigger(path: str, trigger: ScaleTrigger, report: Report, *, in_formula: bool) -> None:
     report.not_empty(f"{path}.type", trigger.type)
     report.one_of(f"{path}.metricType", trigger.metric_type, TARGET_TYPES)
     if trigger.metric_type == "Utilization" and trigger.type not in _RESOURCES:

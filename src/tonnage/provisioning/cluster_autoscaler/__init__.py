@@ -1,1 +1,1 @@
-"""Node groups as the Kubernetes Cluster Autoscaler sizes them: ``plan`` for pods that wait, ``unneeded`` for nodes."""
+"""Node groups as the Kubernetes Cluster Autoscaler sizes them: ``plan`` for pending pods, ``unneeded`` for nodes."""

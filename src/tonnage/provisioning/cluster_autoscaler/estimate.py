@@ -1,4 +1,4 @@
-"""How many machines of one group pods that wait would take.
+"""How many machines of one group pending pods would take.
 
 Pods are taken by their CPU and memory as shares of a machine, largest first; GPUs do not count. Each goes to the next
 machine that has room, from where the last one went on; a further machine comes where none has.

@@ -1,4 +1,4 @@
-"""Whether a node takes a pod, as kube-scheduler's filters have it: what is only preferred has no say.
+"""Whether a pod fits on a node, as kube-scheduler's filters have it: what is only preferred has no say.
 
 Source: kubernetes/autoscaler cluster-autoscaler simulator/clustersnapshot/predicate.
 """
@@ -24,7 +24,7 @@ from tonnage.provisioning.topology import PodTopology, Verdict
 
 
 class Fitting:
-    """Pods that wait and nodes that are there, with what rules about other pods make of them."""
+    """Pending pods and nodes that are there, with what rules about other pods make of them."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ def bound(pod: PendingPod, node: str) -> BoundPod:
 def expected(
     fitting: Fitting, pods: Sequence[PendingPod], nodes: Sequence[StandingNode]
 ) -> Iterator[tuple[PendingPod, StandingNode | None]]:
-    """Each pod with the first node that takes it, None where none does."""
+    """Each pod with the first node on which it fits, None where none does."""
     for pod in pods:
         attempts = fitting.attempts(fitting.alike(pod))
         yield pod, next((node for node in nodes if fitting.put(node, attempts)), None)

@@ -95,7 +95,7 @@ def unneeded(
     for one in eligible:
         moves = room.without(one)
         if moves is None:
-            kept.append(Kept(one.ref, "its pods find no room on other nodes"))
+            kept.append(Kept(one.ref, "its pods do not fit on other nodes"))
         else:
             found.append(Unneeded(one.ref, shares[one.ref], moves, one.state.ready))
     kept.sort(key=lambda each: each.node)
@@ -165,11 +165,11 @@ def pod_keeps(pod: MovablePod, now_ns: int, options: AutoscalingOptions = DEFAUL
     if pod.belongs:
         return ""
     if pod.blocked or pod.never or len(pod.budgets) > 1:
-        return "has a PodDisruptionBudget without room"
+        return "has a PodDisruptionBudget that allows no eviction"
     if pod.safe_to_evict == "true":
         return ""
     if not pod.controller:
-        return "has no controller that would make it again"
+        return "has no controller that would recreate it"
     if options.skip_nodes_with_custom_controller_pods and pod.controller not in _CONTROLLERS:
         return f"is controlled by a {pod.controller} (--skip-nodes-with-custom-controller-pods)"
     if options.skip_nodes_with_system_pods and pod.pod.ref.namespace == _SYSTEM and not pod.budgets:

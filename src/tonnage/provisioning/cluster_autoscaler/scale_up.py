@@ -1,4 +1,4 @@
-"""Which node group the Cluster Autoscaler would let grow for pods that wait, and by how many machines.
+"""Which node group the Cluster Autoscaler would let grow for pending pods, and by how many machines.
 
 In each loop pods that fit the nodes that are there or on their way are left to the scheduler. For the rest every group
 that may grow is tried by itself (:mod:`~.estimate`), and one grows, as its expander says (:mod:`~.expanders`); what is
@@ -98,7 +98,7 @@ class _Plan:
     launches: list[Launch] = field(default_factory=list)
 
     def without_room(self, waiting: Sequence[PendingPod]) -> list[PendingPod]:
-        """The pods that no node takes which is there or on its way; the others are expected there from now on."""
+        """The pods that fit on no node which is there or on its way; the others are expected there from now on."""
         mine = {claim.ref for claim in self.claims}
         usable = [one for one in self.nodes if not one.deleted and one.ref not in mine]
         usable.sort(key=lambda one: (not one.initialized, one.ref.name))
@@ -141,7 +141,7 @@ class _Plan:
             if made.nodes:
                 found[group.name] = group, _option(group, made), made
             else:
-                whys[group.name] = "takes none of these pods"
+                whys[group.name] = "fits none of these pods"
         if not found:
             return None
         turn = self.settings.first_claim + len(self.claims)
@@ -245,9 +245,9 @@ def _claim(launch: Launch, standing: StandingNode) -> PlannedClaim:
 
 def _nobody(groups: Sequence[ScalableGroup], whys: Mapping[str, str], rules: str) -> Reason:
     if not groups:
-        return Reason("no node takes it, and there is no node group")
+        return Reason("no feasible node, and there is no node group")
     beaten = tuple(Alternative(f"node group {one.name}", whys.get(one.name, "") or one.held or rules) for one in groups)
-    return Reason("no node takes it and no node group grows for it", (), beaten)
+    return Reason("no feasible node, and no node group can scale up for it", (), beaten)
 
 
 def _weighed(option: ExpansionOption, cluster_nodes: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -16,7 +17,8 @@ from tonnage.provisioning.plans import PlannedClaim
 VERDICT = "part of the cheapest set of nodes for all pods"
 
 
-class Made(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class UnnamedClaim:
     """A NodeClaim to be named: its load, what it launches as, its pods."""
 
     load: ClaimLoad
@@ -37,7 +39,7 @@ class Made(msgspec.Struct, frozen=True):
         return {name: int(amounts[catalogue.column[name]]) for name in template.limits if name in catalogue.column}
 
 
-def make(offer: NewNodeKind, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | None:
+def make(offer: NewNodeKind, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> UnnamedClaim | None:
     """The NodeClaim for these pods, no dearer than the offer and no larger where its NodePool is limited; of that
     offering alone if Karpenter would launch another. None where the pods do not fit together after all."""
     made = _made(offer.site.empty(), pods)
@@ -47,17 +49,19 @@ def make(offer: NewNodeKind, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Mad
     return made if made is not None and _holds(made, offer) else None
 
 
-def _made(load: ClaimLoad | None, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> Made | None:
+def _made(load: ClaimLoad | None, pods: Sequence[tuple[Stage, Sequence[Ref]]]) -> UnnamedClaim | None:
     for stage, refs in pods:
         for _ in refs:
             load = load and load.join(stage)
     if load is None:
         return None
     choice = choose(load.market.offers, load.requirements, load.types, strict=load.market.strict_min_values)
-    return None if isinstance(choice, str) else Made(load, choice, tuple(ref for _, refs in pods for ref in refs))
+    return (
+        None if isinstance(choice, str) else UnnamedClaim(load, choice, tuple(ref for _, refs in pods for ref in refs))
+    )
 
 
-def _holds(made: Made, offer: NewNodeKind) -> bool:
+def _holds(made: UnnamedClaim, offer: NewNodeKind) -> bool:
     if made.choice.micro_usd_per_hour > offer.micro_usd_per_hour:
         return False
     catalogue, template = offer.site.market.catalogue, offer.site.template

@@ -28,7 +28,7 @@ from tonnage.provisioning.template import ALL_EFFECTS
 
 
 @dataclass(slots=True, eq=False)
-class PodClass:
+class PackingClass:
     """Pods of one shape, of one gang if ``gang`` names one. ``stages``: what they may insist on, the first that a node
     meets; ``amounts``: what one takes of a node, by resource; ``moving``: whether they run, and would
     have to move."""
@@ -48,8 +48,8 @@ class Classes:
         self._catalogue, self._settings, self._relax_taints = catalogue, settings, relax_taints
         self._encode = msgspec.json.Encoder(order="sorted").encode
         self._content: dict[int, tuple[PodShape, bytes]] = {}
-        self._by_key: dict[tuple[bytes, str, bool], PodClass] = {}
-        self._of: dict[Ref, PodClass] = {}
+        self._by_key: dict[tuple[bytes, str, bool], PackingClass] = {}
+        self._of: dict[Ref, PackingClass] = {}
         self._stages = 0
 
     def add(self, pods: Iterable[PendingPod], gangs: Mapping[Ref, str], *, moving: bool = False) -> None:
@@ -58,15 +58,15 @@ class Classes:
         for pod in pods:
             key = self._key(pod.shape), gangs.get(pod.ref, ""), moving
             if key not in self._by_key:
-                self._by_key[key] = PodClass(pod.shape, key[1], {"pods": 1, **pod.shape.requests}, moving)
+                self._by_key[key] = PackingClass(pod.shape, key[1], {"pods": 1, **pod.shape.requests}, moving)
             self._by_key[key].pods.append(pod.ref)
             self._of[pod.ref] = self._by_key[key]
 
-    def all(self) -> list[PodClass]:
+    def all(self) -> list[PackingClass]:
         """The classes, those with the largest pods first."""
         return sorted(self._by_key.values(), key=lambda one: (-one.amounts.get("cpu", 0), one.pods[0]))
 
-    def of(self, pod: Ref) -> PodClass | None:
+    def of(self, pod: Ref) -> PackingClass | None:
         """The class of a pod; None for one that was not added."""
         return self._of.get(pod)
 
@@ -114,7 +114,7 @@ class Classes:
         preferences = self._settings.preferences
         return list(relaxations(shape, preferences=preferences, tolerate_prefer_no_schedule=self._relax_taints))
 
-    def _stage(self, of: PodClass, step: RelaxationStep) -> Stage:
+    def _stage(self, of: PackingClass, step: RelaxationStep) -> Stage:
         cut = {SHARED_GPU, *dict(of.shape.ask.profiles)}
         counted = {name: amount for name, amount in of.amounts.items() if name not in cut}
         self._stages += 1

@@ -13,7 +13,7 @@ from tonnage.provisioning.pods import PendingPod
 from tonnage.units import usd
 
 
-class Nodes(msgspec.Struct, frozen=True, order=True):
+class AlikeNodes(msgspec.Struct, frozen=True, order=True):
     """``count`` new nodes of one instance type and capacity type, together at ``micro_usd_per_hour``."""
 
     instance_type: str
@@ -30,8 +30,8 @@ class Nodes(msgspec.Struct, frozen=True, order=True):
 class NodeChange(msgspec.Struct, frozen=True):
     """``before`` gives way to ``after``; either may be empty. ``micro_usd_per_hour``: after less before."""
 
-    before: tuple[Nodes, ...]
-    after: tuple[Nodes, ...]
+    before: tuple[AlikeNodes, ...]
+    after: tuple[AlikeNodes, ...]
     micro_usd_per_hour: int
 
     def text(self) -> str:
@@ -93,9 +93,9 @@ def _together(launches: Sequence[tuple[int, Launch]], shapes: dict[Ref, int]) ->
     return list(groups.values())
 
 
-def _nodes(launches: Sequence[Launch]) -> tuple[Nodes, ...]:
+def _nodes(launches: Sequence[Launch]) -> tuple[AlikeNodes, ...]:
     counts = Counter((one.instance_type, one.capacity_type) for one in launches)
     prices: Counter[tuple[str, str]] = Counter()
     for one in launches:
         prices[one.instance_type, one.capacity_type] += one.price_micro_usd_per_hour
-    return tuple(sorted(Nodes(*key, count, prices[key]) for key, count in counts.items()))
+    return tuple(sorted(AlikeNodes(*key, count, prices[key]) for key, count in counts.items()))

@@ -24,7 +24,7 @@ from tonnage.provisioning.load import Market
 from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.optimal.classes import Classes
 from tonnage.provisioning.optimal.program import Effort
-from tonnage.provisioning.optimal.round import Round, RoundResult
+from tonnage.provisioning.optimal.round import PackingRound, RoundResult
 from tonnage.provisioning.optimal.ruled import not_weighed
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
@@ -32,7 +32,7 @@ from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.units import usd
 
-NOT_WHOLE = "its gang is planned all or none, and not all of it has a place"
+NOT_WHOLE = "its gang is planned all or nothing, and not all of its pods fit"
 BESIDE = "a node or gang shared with such pods"
 """What a pod is said to be that stays where Karpenter puts it because of others there."""
 IN_RESERVATION = "a capacity reservation"
@@ -237,7 +237,7 @@ class Planning:
         there = msgspec.structs.replace(started, nominations=(*started.nominations, *running))
         classes.settle(there, {node.ref: node for node in self.nodes})
         apart = nodes | {one.node.ref for one in occupied}
-        around = Round(
+        around = PackingRound(
             classes.all(),
             classes,
             templates,
@@ -286,7 +286,7 @@ class Planning:
         return f"{node_pool}-{self.settings.first_claim + number:05d}"
 
     def _waits(self, best: Plan, known: Mapping[Ref, Reason]) -> Iterator[Wait]:
-        """The pods without a place, each with Karpenter's reason where that has one."""
+        """The unschedulable pods, each with Karpenter's reason where that has one."""
         placed = {ref for claim in best.claims for ref in claim.pods} | {one.pod for one in best.nominations}
         in_gang = {ref for refs in self.gangs.values() for ref in refs}
         for ref in sorted(pod.ref for pod in self.pods if pod.ref not in placed):

@@ -50,7 +50,7 @@ def replan(
     micro_usd_per_move: int = 0,
     effort: Effort | None = None,
 ) -> Replan:
-    """Plan nodes for pods that wait and for those of nodes that may go back. ``nodes``: those that stay in any case;
+    """Plan nodes for pending pods and for those of nodes that may go back. ``nodes``: those that stay in any case;
     ``micro_usd_per_move``: what a move must save an hour. Pods that patterns do not express keep their nodes."""
     listed = sorted(occupied, key=lambda one: one.node.ref)
     settings = settings or PlanSettings()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from tonnage.decisions import Ref
 from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.optimal import supply
-from tonnage.provisioning.optimal.claims import Made, make
-from tonnage.provisioning.optimal.classes import Classes, PodClass
+from tonnage.provisioning.optimal.claims import UnnamedClaim, make
+from tonnage.provisioning.optimal.classes import Classes, PackingClass
 from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program
 from tonnage.provisioning.optimal.solve import Solution, solve
 from tonnage.provisioning.optimal.supply import ExistingNodes, NewNodeKind, Occupied
@@ -29,7 +29,7 @@ class RoundResult:
     ``bound_micro_usd_per_hour``: of the new nodes of any plan that leaves no more out; ``stay``: nodes that might have
     gone back and do not."""
 
-    made: list[Made]
+    made: list[UnnamedClaim]
     nominations: list[Nomination]
     left: list[Ref]
     bound_micro_usd_per_hour: int
@@ -37,14 +37,14 @@ class RoundResult:
 
 
 @dataclass(slots=True)
-class Round:
+class PackingRound:
     """``templates``: the NodePools; ``remaining``: of their limits, by NodePool and resource; ``nodes``: those that are
     there and take pods; ``base``: Karpenter's plan of these classes, to start from; ``already``: what its whole plan
     costs, USD per hour. ``occupied``: nodes that may go back, whose pods are among the classes; ``fare``: what moving
     one of them costs, USD per hour. ``misfits``: pods that did not fit together although their numbers do, after
     :meth:`solve`."""
 
-    classes: list[PodClass]
+    classes: list[PackingClass]
     of: Classes
     templates: Sequence[PoolTemplate]
     remaining: Mapping[str, Mapping[str, int]]
@@ -167,7 +167,7 @@ class Round:
         stay = {pod for column, _ in solution.chosen for pod in _held(kinds[column.bin][0])}
         out = {c for gang in program.gangs if any(solution.left_out[c] for c in gang) for c in gang}
         waiting = [[] if c in out else [p for p in of.pods if p not in stay] for c, of in enumerate(self.classes)]
-        made: list[Made] = []
+        made: list[UnnamedClaim] = []
         nominations: list[Nomination] = []
         free: dict[int, list[Ref]] = {}
         for column, count in sorted(solution.chosen, key=lambda one: (program.bins[one[0].bin].price, one[0])):
@@ -201,7 +201,7 @@ class Round:
             self.misfits.update(one for one in refs if not supply.take(node, stage))
         return [Nomination(one, ref) for _, refs in pods for one in refs]
 
-    def _within_limits(self, made: Sequence[Made]) -> bool:
+    def _within_limits(self, made: Sequence[UnnamedClaim]) -> bool:
         """Whether what is launched stays within the limits to the last unit."""
         used: Counter[tuple[str, str]] = Counter()
         for one in made:

@@ -56,7 +56,7 @@ def _is_about(rule: _Rule, pod: PendingPod) -> bool:
 
 
 def _rules(pods: Sequence[PendingPod], settings: PlanSettings) -> list[_Rule]:
-    """All rules of pods that wait, and those of pods on nodes that keep others away."""
+    """All rules of pending pods, and those of pods on nodes that keep others away."""
     found: list[_Rule] = []
     seen = set()
     for pod in pods:

@@ -14,7 +14,7 @@ from tonnage.partitioning.node_cuts import STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, OfferingKey, TypeMask
 from tonnage.provisioning.load import ClaimLoad, Market, Stage
-from tonnage.provisioning.optimal.classes import PodClass
+from tonnage.provisioning.optimal.classes import PackingClass
 from tonnage.provisioning.optimal.program import Bin
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -83,7 +83,7 @@ def sites(
     market: Market,
     templates: Sequence[PoolTemplate],
     remaining: Mapping[str, Mapping[str, int]],
-    classes: Sequence[PodClass],
+    classes: Sequence[PackingClass],
 ) -> Iterator[PoolNodes]:
     """New nodes of these NodePools, with what remains of their limits."""
     for template in templates:
@@ -92,7 +92,7 @@ def sites(
             yield PoolNodes(market, template, chosen, types)
 
 
-def offers(site: PoolNodes, classes: Sequence[PodClass]) -> Iterator[NewNodeKind]:
+def offers(site: PoolNodes, classes: Sequence[PackingClass]) -> Iterator[NewNodeKind]:
     """All that can be launched there and takes pods of some class."""
     catalogue, template = site.market.catalogue, site.template
     table = site.market.offers.prices
@@ -160,7 +160,7 @@ def scale(resource: str) -> float:
 
 
 def standing(
-    nodes: Sequence[ExistingNode], classes: Sequence[PodClass], resources: Sequence[str], most: Sequence[int]
+    nodes: Sequence[ExistingNode], classes: Sequence[PackingClass], resources: Sequence[str], most: Sequence[int]
 ) -> list[tuple[ExistingNodes, Bin]]:
     """Nodes that are there, equal ones together. ``most``: more than this of a resource nobody needs."""
     alike: dict[tuple[tuple[int, ...], tuple[int | None, ...]], list[Ref]] = {}
@@ -182,7 +182,7 @@ def standing(
 
 
 def occupied(
-    one: Occupied, classes: Sequence[PodClass], resources: Sequence[str], number: Mapping[Ref, int]
+    one: Occupied, classes: Sequence[PackingClass], resources: Sequence[str], number: Mapping[Ref, int]
 ) -> tuple[ExistingNodes, Bin]:
     """A node that may go back, at its price. ``number``: the index of each pod's class."""
     stages = tuple(_stage_on(one.node, of) for of in classes)
@@ -203,8 +203,8 @@ def take(node: StandingNode, stage: Stage) -> bool:
     return wanted is not None and node.add(stage, wanted, ())
 
 
-def _stage_on(node: ExistingNode, of: PodClass) -> Stage | None:
-    """What a pod of the class insists on, if the node takes one."""
+def _stage_on(node: ExistingNode, of: PackingClass) -> Stage | None:
+    """What a pod of the class requires, if one fits on the node."""
     if any(amount > node.free.get(name, 0) for name, amount in of.amounts.items()):
         return None
     return next((stage for stage in of.stages if take(StandingNode(node), stage)), None)
@@ -239,7 +239,7 @@ def _best_of(pairs: Sequence[tuple[NewNodeKind, Bin]]) -> Iterator[tuple[NewNode
             yield pair
 
 
-def _flavours(template: PoolTemplate, classes: Sequence[PodClass]) -> Iterator[Requirements]:
+def _flavours(template: PoolTemplate, classes: Sequence[PackingClass]) -> Iterator[Requirements]:
     """Each choice of values for labels of the user's own that the NodePool leaves open and pods ask for."""
     known = labels.well_known()
     asked = [stage.step.requirements for of in classes for stage in of.stages]

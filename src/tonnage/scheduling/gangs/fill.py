@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
-from tonnage.scheduling.gangs.tree import GangGroup, Tree
+from tonnage.scheduling.gangs.tree import GangGroup, GangTree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
 
@@ -26,7 +26,7 @@ ORDERS_TRIED = 3
 class Filler:
     """Fills the items of a tree into a room. ``wanted``: by item, how many pods. ``weight``: free devices by node."""
 
-    def __init__(self, tree: Tree, levels: Levels, room: Room, wanted: list[int], weight: Ints) -> None:
+    def __init__(self, tree: GangTree, levels: Levels, room: Room, wanted: list[int], weight: Ints) -> None:
         self._tree = tree
         self._levels = levels
         self._room = room

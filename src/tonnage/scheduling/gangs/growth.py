@@ -7,14 +7,14 @@ import numpy as np
 from tonnage.fleet.filters import Mask
 from tonnage.scheduling.gangs.fill import Filler
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Rows
-from tonnage.scheduling.gangs.tree import Tree
+from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels
 
 NOWHERE = -2
 """A domain that no node is in; not even the nodes that are in none."""
 
 
-def grow(tree: Tree, levels: Levels, room: Room, filler: Filler) -> None:
+def grow(tree: GangTree, levels: Levels, room: Room, filler: Filler) -> None:
     """Put as many of the remaining pods into the room as fit, inside the domains that rules require of their groups.
 
     The minimum is settled in the tree; what is put here is settled as it goes."""
@@ -34,7 +34,7 @@ def grow(tree: Tree, levels: Levels, room: Room, filler: Filler) -> None:
             _nearby(tree, levels, room, filler, number, left, _allowed(tree, levels, room, number, left))
 
 
-def _allowed(tree: Tree, levels: Levels, room: Room, number: int, left: int) -> Rows:
+def _allowed(tree: GangTree, levels: Levels, room: Room, number: int, left: int) -> Rows:
     """Node rows in the domains that the rules of the item's groups require; where a group stands nowhere yet, in the
     tightest domain that holds what is left, or else in the one with most room."""
     inside = np.zeros(len(levels.of_node), np.bool_)
@@ -59,7 +59,7 @@ def _new_home(levels: Levels, level: int, room: Room, class_id: int, inside: Mas
     return int(enough[sums[enough].argmin()] if len(enough) else sums.argmax())
 
 
-def _nearby(tree: Tree, levels: Levels, room: Room, filler: Filler, number: int, left: int, rows: Rows) -> int:
+def _nearby(tree: GangTree, levels: Levels, room: Room, filler: Filler, number: int, left: int, rows: Rows) -> int:
     """Put up to ``left`` pods on these rows, nearest first; how many were put."""
     group = tree.items[number].group
     put = 0
@@ -73,7 +73,7 @@ def _nearby(tree: Tree, levels: Levels, room: Room, filler: Filler, number: int,
     return put
 
 
-def _as_many(tree: Tree, room: Room, filler: Filler, number: int, left: int, rows: Rows, level: int) -> int:
+def _as_many(tree: GangTree, room: Room, filler: Filler, number: int, left: int, rows: Rows, level: int) -> int:
     mark, put = len(room.put), 0
     if isinstance(room, FleetRoom):
         while put < left and filler.fill(number, 1, rows, level):
@@ -85,12 +85,12 @@ def _as_many(tree: Tree, room: Room, filler: Filler, number: int, left: int, row
     return put
 
 
-def _settle(tree: Tree, room: Room, mark: int) -> None:
+def _settle(tree: GangTree, room: Room, mark: int) -> None:
     for number, rows, counts, _ in room.put[mark:]:
         tree.settle(number, rows, counts)
 
 
-def _by_slices(tree: Tree, levels: Levels, room: Room, filler: Filler, number: int, sliced: int, left: int) -> None:
+def _by_slices(tree: GangTree, levels: Levels, room: Room, filler: Filler, number: int, sliced: int, left: int) -> None:
     """Finish the slices that are begun, then put whole ones, then what remains as one that is begun."""
     group = tree.groups[sliced]
     size, inner = group.rule.slice_size, group.slice_level
@@ -111,7 +111,7 @@ def _by_slices(tree: Tree, levels: Levels, room: Room, filler: Filler, number: i
             return
 
 
-def _slice_home(tree: Tree, levels: Levels, room: Room, number: int, rows: Rows, inner: int, pods: int) -> int:
+def _slice_home(tree: GangTree, levels: Levels, room: Room, number: int, rows: Rows, inner: int, pods: int) -> int:
     """The tightest domain with room for a slice, -1 for none."""
     count = room.count(tree.items[number].class_id)[rows]
     sums = levels.sums(inner, count, rows)

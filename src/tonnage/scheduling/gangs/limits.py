@@ -10,7 +10,7 @@ import numpy as np
 from tonnage.decisions import Reason, Scalar
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.gangs.room import Room
-from tonnage.scheduling.gangs.tree import Tree
+from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels
 from tonnage.scheduling.view import Ints
 
@@ -36,7 +36,9 @@ class GangBounds:
     node row, how many of its pods the node holds at most. ``pods``: by group, the pending pods of it and its parts, by
     class."""
 
-    def __init__(self, tree: Tree, levels: Levels, room: Room, fleet: Fleet, like: GangBounds | None = None) -> None:
+    def __init__(
+        self, tree: GangTree, levels: Levels, room: Room, fleet: Fleet, like: GangBounds | None = None
+    ) -> None:
         """``like``: bounds of the same pods in the same room under other rules."""
         self._tree = tree
         self._levels = levels
@@ -164,7 +166,7 @@ class GangBounds:
         return Lack(number, need, level, nearest, int(held[nearest])) if held[nearest] < need else None
 
 
-def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Reason:
+def refusal(tree: GangTree, levels: Levels, lack: Lack | None, unknown: bool) -> Reason:
     """Why the gang waits, for a person and in numbers."""
     key = tree.gang.key
     evidence: list[tuple[str, Scalar]] = [("gang", key)]
@@ -190,7 +192,7 @@ def refusal(tree: Tree, levels: Levels, lack: Lack | None, unknown: bool) -> Rea
         have = f"{lack.holds} have" if lack.holds != 1 else "1 has"
         text = f"gang {key} needs {lack.needs} domains of {where}, one for each of its jobs alone; {have} room for one"
     elif lack.level is None:
-        text = f"{named} needs room for {lack.needs}{more} pods, the cluster has it for {lack.holds}"
+        text = f"{named} needs room for {lack.needs}{more} pods; the cluster has room for {lack.holds}"
     elif lack.begun:
         text = f"{named} needs {lack.needs}{more} pods in {where} {domain}, where it runs; it holds {lack.holds}"
     elif lack.within:

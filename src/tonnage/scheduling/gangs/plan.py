@@ -25,7 +25,7 @@ from tonnage.scheduling.gangs.growth import grow
 from tonnage.scheduling.gangs.limits import GangBounds, refusal
 from tonnage.scheduling.gangs.room import FleetRoom, Put, Room, Sheet, depends
 from tonnage.scheduling.gangs.search import GangSearch, OutOfBudget
-from tonnage.scheduling.gangs.tree import Tree
+from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.view import Ints
@@ -34,7 +34,7 @@ BUDGET = 2_000
 """Steps of the complete search for one gang: pods put on nodes. Some 50 microseconds each."""
 
 
-class Place(NamedTuple):
+class PodPlace(NamedTuple):
     """A pod's row, the row of its node, and the devices that it has to have there; None: any."""
 
     pod: int
@@ -49,8 +49,8 @@ class GangPlan:
     ``level`` and ``domain``: the innermost that all of it stands in by then, empty where there is none."""
 
     gang: str
-    minimum: tuple[Place, ...]
-    extra: tuple[Place, ...]
+    minimum: tuple[PodPlace, ...]
+    extra: tuple[PodPlace, ...]
     level: str = ""
     domain: str = ""
 
@@ -69,7 +69,7 @@ def plan(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache, budget
     gang = snapshot.gangs.get(key)
     if gang is None:
         return NoPlan(Reason(f"gang {key} does not exist, or has not been seen yet", (("gang", key),)))
-    tree = Tree(snapshot, gang, pods, alike(snapshot.fleet, cache, pods))
+    tree = GangTree(snapshot, gang, pods, alike(snapshot.fleet, cache, pods))
     short = tree.short()
     if short is not None:
         there = short.members + tree.available(tree.groups.index(short))
@@ -98,7 +98,7 @@ def alike(fleet: Fleet, cache: Cache, pods: Sequence[int]) -> dict[int, int]:
 class _Planning:
     """One gang's planning."""
 
-    def __init__(self, snapshot: Snapshot, tree: Tree, levels: Levels, cache: Cache, budget: int) -> None:
+    def __init__(self, snapshot: Snapshot, tree: GangTree, levels: Levels, cache: Cache, budget: int) -> None:
         self._fleet = snapshot.fleet
         self._tree = tree
         self._levels = levels
@@ -155,12 +155,12 @@ class _Planning:
         level, domain = self._tree.stands_in(self._levels)
         return GangPlan(self._tree.gang.key, tuple(places[:pods]), tuple(places[pods:]), level, domain)
 
-    def _places(self, put: Sequence[Put]) -> list[Place]:
+    def _places(self, put: Sequence[Put]) -> list[PodPlace]:
         taken = [0] * len(self._tree.items)
-        places: list[Place] = []
+        places: list[PodPlace] = []
         for number, rows, counts, devices in put:
             nodes = np.repeat(rows, counts).tolist()
             start, taken[number] = taken[number], taken[number] + len(nodes)
             pods = self._tree.items[number].pods[start : taken[number]]
-            places += map(Place, pods, nodes, repeat(devices))
+            places += map(PodPlace, pods, nodes, repeat(devices))
         return places

@@ -12,7 +12,7 @@ from tonnage.scheduling.assumed import Assumed
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.gangs import plan as gangs
-from tonnage.scheduling.gangs.plan import GangPlan, NoPlan, Place
+from tonnage.scheduling.gangs.plan import GangPlan, NoPlan, PodPlace
 from tonnage.scheduling.policies import ANY_POLICY
 from tonnage.scheduling.refusals import Refusal
 from tonnage.scheduling.seat import seat
@@ -110,7 +110,7 @@ class Gangs:
         reason = self._receipt(plan)
         return [self._decision(place, devices, reason) for place, devices in done]
 
-    def _seat(self, place: Place) -> tuple[int, ...]:
+    def _seat(self, place: PodPlace) -> tuple[int, ...]:
         return seat(self._fleet, place.pod, place.node, place.devices)
 
     def _receipt(self, plan: GangPlan) -> Reason:
@@ -136,6 +136,6 @@ class Gangs:
         )
         return Reason(verdict, evidence)
 
-    def _decision(self, place: Place, devices: tuple[int, ...], reason: Reason) -> Bind:
+    def _decision(self, place: PodPlace, devices: tuple[int, ...], reason: Reason) -> Bind:
         pod, node = self._fleet.pod(place.pod).spec, self._fleet.node(place.node).spec
         return Bind(pod.ref, Ref("Node", node.name, uid=node.uid), reason, devices)

@@ -24,7 +24,7 @@ from tonnage.scheduling.topology import AFFINITY, SPREAD
 from tonnage.scheduling.view import NEVER, Ints
 
 if TYPE_CHECKING:
-    from tonnage.scheduling.gangs.tree import Item
+    from tonnage.scheduling.gangs.tree import GroupPods
 
 Rows = NDArray[np.int64]
 Devices = tuple[int, ...]
@@ -66,7 +66,7 @@ class Room(Protocol):
 class Sheet:
     """A room on copies: resource × node row."""
 
-    def __init__(self, fleet: Fleet, cache: Cache, items: Iterable[Item]) -> None:
+    def __init__(self, fleet: Fleet, cache: Cache, items: Iterable[GroupPods]) -> None:
         self._items = list(items)
         self.put: list[Put] = []
         self._open: dict[int, Mask] = {}
@@ -130,7 +130,7 @@ class Sheet:
 class FleetRoom:
     """A room in the fleet itself; only inside ``fleet.what_if()``."""
 
-    def __init__(self, fleet: Fleet, cache: Cache, items: Iterable[Item]) -> None:
+    def __init__(self, fleet: Fleet, cache: Cache, items: Iterable[GroupPods]) -> None:
         self._fleet = fleet
         self._cache = cache
         self._items = list(items)

@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 
 from tonnage.scheduling.gangs.room import Devices, Room, Sheet
-from tonnage.scheduling.gangs.tree import Tree
+from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels
 
 
@@ -38,7 +38,7 @@ class GangSearch:
     """One search. ``at``: by group, the levels of each of which it has to stand in one domain. ``budget``: steps left,
     a pod put on a node each."""
 
-    def __init__(self, tree: Tree, levels: Levels, room: Room, at: list[set[int]], budget: int) -> None:
+    def __init__(self, tree: GangTree, levels: Levels, room: Room, at: list[set[int]], budget: int) -> None:
         self._tree = tree
         self._room = room
         self._bonds = [_Bond(level, tree.home(g, levels, level)) for g, wanted in enumerate(at) for level in wanted]

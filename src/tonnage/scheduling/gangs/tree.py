@@ -23,7 +23,7 @@ Assumption: several times what a controller takes between two pods."""
 
 
 @dataclass(slots=True)
-class Item:
+class GroupPods:
     """Pending pods of one class in one group, in the order in which they are taken: age, then name."""
 
     group: int
@@ -55,7 +55,7 @@ class GangGroup:
         return self.bound.total() + self.done
 
 
-class Tree:
+class GangTree:
     """The groups of a gang, parents before their parts, and its pending pods by group and class.
 
     A pod of a subgroup that the gang does not have belongs to the gang itself, and so does a subgroup whose parent is
@@ -67,7 +67,7 @@ class Tree:
         fleet = snapshot.fleet
         self.gang = gang
         self.groups = [GangGroup(gang.key, -1, gang.rule, gang.min_member)]
-        self.items: list[Item] = []
+        self.items: list[GroupPods] = []
         self._number = {"": 0}
         self._add_subgroups()
         for row in fleet.gang_pods.get(gang.key, ()):
@@ -102,12 +102,12 @@ class Tree:
             spec = one[1].spec
             return spec.created_ns, spec.namespace, spec.name
 
-        known: dict[tuple[str, int], Item] = {}
+        known: dict[tuple[str, int], GroupPods] = {}
         for row, pod in sorted(pods, key=order):
             class_id = alike.get(pod.class_id, pod.class_id)
             item = known.get((pod.spec.subgroup, class_id))
             if item is None:
-                item = Item(self._group_of(pod.spec.subgroup), class_id, [])
+                item = GroupPods(self._group_of(pod.spec.subgroup), class_id, [])
                 known[pod.spec.subgroup, class_id] = item
                 self.groups[item.group].items.append(len(self.items))
                 self.items.append(item)
@@ -154,7 +154,7 @@ class Tree:
         if root.required < 0:
             yield None, True
 
-    def under(self, gang: Gang) -> Tree:
+    def under(self, gang: Gang) -> GangTree:
         """The same groups and pods under other rules and minima, those of this gang; levels are to be set again."""
         rules = {part.name: (part.rule, part.min_member) for part in gang.subgroups}
         other = copy.copy(self)
@@ -250,5 +250,5 @@ def pods_needed(snapshot: Snapshot, key: str, rows: Sequence[int]) -> int | None
     """How many of the gang's pending pods (rows) have to be bound for all of its minima; None where it is not known, or
     has too few."""
     gang = snapshot.gangs.get(key)
-    tree = Tree(snapshot, gang, rows) if gang is not None else None
+    tree = GangTree(snapshot, gang, rows) if gang is not None else None
     return tree.need(0) if tree is not None and tree.short() is None else None

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from tonnage.fleet.asks import FULL
-from tonnage.scheduling.value.states import Demand, States
+from tonnage.scheduling.value.states import DeviceDemand, States
 
 PRECISION = 1_000
 """A key counts thousandths of a point."""
@@ -68,7 +68,14 @@ class Choices(dict[int, float]):
     can be taken, it is NOWHERE if they are ``complete``; else (MIG instances, replicas) nothing is seen to change."""
 
     def __init__(
-        self, demand: Demand, states: States, weights: Weights, packing: float, prices: list[float], *, complete: bool
+        self,
+        demand: DeviceDemand,
+        states: States,
+        weights: Weights,
+        packing: float,
+        prices: list[float],
+        *,
+        complete: bool,
     ) -> None:
         self.demand, self._total = demand, demand.total
         self.packing = packing

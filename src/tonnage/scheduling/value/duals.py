@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
 from tonnage.highs import Solver
-from tonnage.scheduling.value.mix import Ask, Kind
+from tonnage.scheduling.value.mix import NodeKind, TypicalPod
 
 OVERLOAD = 1.3
 """Demand in the program over what the devices hold: a price shows only where something is short."""
@@ -34,7 +34,7 @@ _EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class DualPrices:
     """By kind: ``device[k, s]``, the worth in milli-devices of a device with ``s`` steps of ``step`` milli free;
     ``cpu[k]`` of a millicore and ``memory[k]`` of a unit of memory. ``rounds``: of pattern generation."""
 
@@ -50,8 +50,8 @@ class Prices:
 
 
 def price(
-    asks: Sequence[Ask], kinds: Sequence[Kind], overload: float = OVERLOAD, forced: float = FORCED
-) -> Prices | None:
+    asks: Sequence[TypicalPod], kinds: Sequence[NodeKind], overload: float = OVERLOAD, forced: float = FORCED
+) -> DualPrices | None:
     """The duals for this mix on these nodes; None where the program was not solved.
 
     Raises ValueError when no ask is for devices or no kind has one."""
@@ -64,7 +64,7 @@ class _Program:
     """The program in HiGHS. Rows: at most and at least this many of each ask; per kind its cores, memory and devices;
     per kind and share size the shares placed against those that patterns hold."""
 
-    def __init__(self, asks: Sequence[Ask], kinds: Sequence[Kind], overload: float, forced: float) -> None:
+    def __init__(self, asks: Sequence[TypicalPod], kinds: Sequence[NodeKind], overload: float, forced: float) -> None:
         self.kinds = kinds
         self.sizes = sorted({a.milli for a in asks if a.count and a.milli < FULL}, reverse=True)
         self.step = gcd(FULL, *self.sizes)
@@ -90,7 +90,7 @@ class _Program:
             for pattern in _single(self.sizes):
                 self._add_pattern(k, pattern)
 
-    def _add_ask(self, number: int, ask: Ask, asks: int, shortfall: float) -> None:
+    def _add_ask(self, number: int, ask: TypicalPod, asks: int, shortfall: float) -> None:
         self._highs.addCol(shortfall, 0.0, _INF, 1, [asks + number], [1.0])
         for k, kind in enumerate(self.kinds):
             if not kind.takes(ask):
@@ -112,7 +112,7 @@ class _Program:
         kept = {row: value for row, value in cells.items() if value}
         self._highs.addCol(cost, 0.0, _INF, len(kept), list(kept), list(kept.values()))
 
-    def solve(self) -> Prices | None:
+    def solve(self) -> DualPrices | None:
         rounds = 0
         while True:
             rounds += 1
@@ -131,7 +131,7 @@ class _Program:
             for k, pattern in new:
                 self._add_pattern(k, pattern)
         device[:, -1] = np.maximum(device[:, -1], dual[:, 2])
-        return Prices(self.step, np.maximum(device, 0.0), dual[:, 0].clip(0), dual[:, 1].clip(0), rounds)
+        return DualPrices(self.step, np.maximum(device, 0.0), dual[:, 0].clip(0), dual[:, 1].clip(0), rounds)
 
 
 def _single(sizes: Sequence[int]) -> list[tuple[int, ...]]:

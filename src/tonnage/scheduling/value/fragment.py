@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.columns import distinct
-from tonnage.scheduling.value.mix import Kind, Mix
+from tonnage.scheduling.value.mix import Mix, NodeKind
 
 COVERED = 0.95
 """The typical pods are the most frequent asks, memory left aside, that make up so much of all pods."""
@@ -32,7 +32,7 @@ class Fragments:
     Amounts are thousandths of a device times ``weight``, the pods that the typical ones stand for, so all is integer.
     """
 
-    def __init__(self, mix: Mix, kinds: Sequence[Kind]) -> None:
+    def __init__(self, mix: Mix, kinds: Sequence[NodeKind]) -> None:
         popular: Counter[tuple[int, int, int, int]] = Counter()
         for ask in mix.asks:
             popular[ask.cpu, ask.count, ask.milli, ask.rule] += ask.weight

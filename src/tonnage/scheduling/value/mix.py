@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class TypicalPod:
     """Pods that ask for the same: cores (milli), memory (MiB), ``count`` devices and ``milli`` thousandths of each.
     ``rule``: number of their rule in the mix; ``weight``: how many they are."""
 
@@ -46,7 +46,7 @@ class Mix(msgspec.Struct, frozen=True):
     """The pods seen, by what they ask for, most frequent first. ``rules``: one shape for each way to choose nodes
     (device resource, selector, affinity, tolerations). ``pods``, ``classes``: of the fleet when it was read."""
 
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[TypicalPod, ...] = ()
     rules: tuple[Shape, ...] = ()
     pods: int = 0
     classes: int = 0
@@ -73,7 +73,7 @@ class Mix(msgspec.Struct, frozen=True):
         number = {rule: index for index, rule in enumerate(sorted(rules))}
         ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[:MOST_ASKS]
         return Mix(
-            tuple(Ask(cpu, mib, count, milli, number[rule], n) for (cpu, mib, count, milli, rule), n in ranked),
+            tuple(TypicalPod(cpu, mib, count, milli, number[rule], n) for (cpu, mib, count, milli, rule), n in ranked),
             tuple(rules[rule] for rule in number),
             len(fleet.pod_by_key),
             len(fleet.classes.rows),
@@ -108,7 +108,7 @@ def share_of(ask: asks.Ask, memory: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NodeKind:
     """Nodes that are alike: ``devices`` of them, cores (milli) and memory (MiB) of each, how many such ``nodes`` there
     are, and whether each rule of the mix admits them."""
 
@@ -118,12 +118,12 @@ class Kind:
     nodes: int
     admits: tuple[bool, ...]
 
-    def takes(self, ask: Ask) -> bool:
+    def takes(self, ask: TypicalPod) -> bool:
         """Whether an empty node of this kind has room for one such pod."""
         return self.admits[ask.rule] and ask.cpu <= self.cpu and ask.memory <= self.memory and ask.count <= self.devices
 
 
-def kinds_of(fleet: Fleet, rules: Sequence[Shape]) -> tuple[NDArray[np.int64], tuple[Kind, ...]]:
+def kinds_of(fleet: Fleet, rules: Sequence[Shape]) -> tuple[NDArray[np.int64], tuple[NodeKind, ...]]:
     """The kind of each node row (-1: no node there) and the kinds."""
     rows = np.flatnonzero(fleet.alive)
     devices = (fleet.cards.holder[rows] != NO_DEVICE).sum(axis=1)
@@ -141,7 +141,7 @@ def kinds_of(fleet: Fleet, rules: Sequence[Shape]) -> tuple[NDArray[np.int64], t
     kind_of = np.full(len(fleet.alive), -1, np.int64)
     kind_of[rows] = number.reshape(-1)
     kinds = (
-        Kind(row[2], row[0], row[1], nodes, tuple(bit != 0 for bit in row[3:]))
+        NodeKind(row[2], row[0], row[1], nodes, tuple(bit != 0 for bit in row[3:]))
         for row, nodes in zip(alike.tolist(), counts.tolist(), strict=True)
     )
     return kind_of, tuple(kinds)

@@ -23,7 +23,7 @@ FEW = 48
 Ints = NDArray[np.int64]
 
 
-class Demand(NamedTuple):
+class DeviceDemand(NamedTuple):
     """What a pod takes of a node's devices: ``milli`` thousandths of each of this many ``devices``; (0, 0): nothing."""
 
     devices: int
@@ -35,7 +35,7 @@ class Demand(NamedTuple):
         return self.devices * self.milli
 
 
-NOTHING = Demand(0, 0)
+NOTHING = DeviceDemand(0, 0)
 
 
 class ValuedState(msgspec.Struct, frozen=True, gc=False):
@@ -73,14 +73,14 @@ class States:
         self.rows.append(ValuedState(kind, free, idle, self._worth.of(kind, free) - idle, fragment, blocks))
         return number
 
-    def following(self, state: int, demand: Demand) -> list[tuple[int, int]]:
+    def following(self, state: int, demand: DeviceDemand) -> list[tuple[int, int]]:
         """What the state can become when the demand is met, one for each distinct choice, tightest first: (number of
         the state, thousandths free, before, of the tightest device taken)."""
         now = self.rows[state]
         return [(self.intern(now.kind, left), size) for left, size in _choices(now.free, demand)]
 
 
-def _choices(free: tuple[int, ...], demand: Demand) -> list[tuple[tuple[int, ...], int]]:
+def _choices(free: tuple[int, ...], demand: DeviceDemand) -> list[tuple[tuple[int, ...], int]]:
     """The distinct states that meet the demand, tightest first, and the thousandths free of the first device taken.
 
     One device: each that has room. Several: those with the least room that is enough."""

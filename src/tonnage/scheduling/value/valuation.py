@@ -8,9 +8,8 @@ from tonnage.fleet.asks import FULL, Kind
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.value.choices import PRECISION, Choices, Weights
 from tonnage.scheduling.value.fragment import Fragments
-from tonnage.scheduling.value.mix import Kind as NodeKind
-from tonnage.scheduling.value.mix import Mix, kinds_of
-from tonnage.scheduling.value.states import Demand, Ints, NodeStates, States
+from tonnage.scheduling.value.mix import Mix, NodeKind, kinds_of
+from tonnage.scheduling.value.states import DeviceDemand, Ints, NodeStates, States
 from tonnage.scheduling.value.worth import block_shares, cores_per_device, linear, priced, scarcity
 
 STEEPNESS = 3
@@ -54,10 +53,10 @@ class Valuation:
         self.nodes = NodeStates(fleet, self.states, kind_of, self.per_core, plain=self.plain)
         shares = any(ask.count and ask.milli < FULL for ask in mix.asks)
         self._packing = -PRECISION * (weights.packing if shares else weights.packing_whole)
-        self._choices: dict[tuple[Demand, bool], Choices] = {}
+        self._choices: dict[tuple[DeviceDemand, bool], Choices] = {}
         self._listed: dict[bytes, list[int]] = {}
 
-    def choices(self, demand: Demand, *, complete: bool = False) -> Choices:
+    def choices(self, demand: DeviceDemand, *, complete: bool = False) -> Choices:
         """The choices of devices for the demand, one table for all who ask."""
         known = self._choices.get((demand, complete))
         if known is None:

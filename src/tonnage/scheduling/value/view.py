@@ -16,7 +16,7 @@ from tonnage.fleet.state import CPU, MEMORY, Fleet
 from tonnage.scheduling.handle import Handle
 from tonnage.scheduling.value.choices import NOWHERE, PRECISION, Choices, Weights
 from tonnage.scheduling.value.mix import share_of
-from tonnage.scheduling.value.states import FEW, NOTHING, Demand
+from tonnage.scheduling.value.states import FEW, NOTHING, DeviceDemand
 from tonnage.scheduling.value.valuation import Valuation
 from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, NodeTable, ShapeView
 from tonnage.units import MIB
@@ -57,7 +57,7 @@ class ValueView(ShapeView):
         weights, ask = valuation.weights, shape.ask
         self._cpu, self._memory = shape.requests.get("cpu", 0), shape.requests.get("memory", 0)
         self._unit = fleet.resource(ask.resource) if ask.count else -1
-        self._demand = Demand(ask.count, FULL if ask.kind is Kind.WHOLE else ask.milli) if ask.count else NOTHING
+        self._demand = DeviceDemand(ask.count, FULL if ask.kind is Kind.WHOLE else ask.milli) if ask.count else NOTHING
         self._share = ask.kind is Kind.SHARE
         self._choices = valuation.choices(self._demand, complete=self._share)
         self._needs = fleet.requests(shape.id)
@@ -200,7 +200,7 @@ class ValueView(ShapeView):
             return [choices(self._demand)] * len(rows)
         memory = self.fleet.cards.memory[rows].tolist()
         shares = {size: share_of(ask, size) for size in set(memory)}
-        return [choices(Demand(ask.count, shares[size]) if shares[size] else NOTHING) for size in memory]
+        return [choices(DeviceDemand(ask.count, shares[size]) if shares[size] else NOTHING) for size in memory]
 
     def _beside(self, rows: Rows, free: Ints, after: Ints) -> list[tuple[str, Points]]:
         """The parts that the node's cores and memory decide; ``after``: idle thousandths of devices then."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
 from tonnage.scheduling.value.duals import price
-from tonnage.scheduling.value.mix import Kind, Mix
+from tonnage.scheduling.value.mix import Mix, NodeKind
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ def linear(kinds: int) -> Worth:
     return Worth(np.tile(np.arange(FULL + 1), (kinds, 1)), np.zeros(kinds), np.zeros(kinds))
 
 
-def priced(mix: Mix, kinds: Sequence[Kind]) -> Worth:
+def priced(mix: Mix, kinds: Sequence[NodeKind]) -> Worth:
     """By the duals of the packing program, devices in whole thousandths; linear where no pod asks for devices."""
     if not any(ask.count for ask in mix.asks) or not any(kind.devices for kind in kinds):
         return linear(len(kinds))
@@ -55,7 +55,7 @@ def priced(mix: Mix, kinds: Sequence[Kind]) -> Worth:
     return Worth(device, np.round(prices.cpu, 6), np.round(prices.memory, 6))
 
 
-def cores_per_device(mix: Mix, kinds: Sequence[Kind]) -> float:
+def cores_per_device(mix: Mix, kinds: Sequence[NodeKind]) -> float:
     """Millicores that the mix asks for each device, the cores of pods without devices included, as far as these do not
     find room on nodes without devices when the devices are fully used; 0 where nothing asks for devices."""
     milli = sum(ask.weight * ask.count * ask.milli for ask in mix.asks)
@@ -77,7 +77,7 @@ def block_shares(mix: Mix) -> tuple[tuple[int, float], ...]:
     return tuple((count, demand / total) for count, demand in zip(counts, asked, strict=True))
 
 
-def scarcity(mix: Mix, kinds: Sequence[Kind]) -> NDArray[np.float64]:
+def scarcity(mix: Mix, kinds: Sequence[NodeKind]) -> NDArray[np.float64]:
     """By kind: the share of its devices, at most 1, that pods tied to some kinds are expected to want when all devices
     are in use. Each spreads over the kinds that take it by their devices; what any kind may serve is tied to none."""
     capacity = np.array([kind.nodes * kind.devices * FULL for kind in kinds], np.float64)

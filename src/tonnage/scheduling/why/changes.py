@@ -19,7 +19,7 @@ import msgspec
 
 from tonnage.decisions import Instances, layout_text
 from tonnage.facts.labels import HOSTNAME
-from tonnage.fleet.rows import PodRow, PodSpec
+from tonnage.fleet.rows import FleetPod, PodRow
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
 from tonnage.partitioning.fleet_layouts import lay
@@ -30,7 +30,7 @@ Cost: TypeAlias = tuple[int, int, int]
 
 
 class Uncordon(msgspec.Struct, frozen=True, tag="uncordon"):
-    """The node takes pods again: it is ready and not cordoned."""
+    """The node is schedulable again: it is ready and not cordoned."""
 
     rank: ClassVar[int] = 0
     amount: ClassVar[int] = 0
@@ -286,7 +286,7 @@ def daemons_of(fleet: Fleet, row: int) -> list[PodRow]:
     return sorted((pod for pod in map(fleet.pod, fleet.node(row).pods) if pod.spec.daemon), key=lambda pod: pod.key)
 
 
-def edited(pod: PodSpec, edits: Sequence[Edit]) -> PodSpec:
+def edited(pod: FleetPod, edits: Sequence[Edit]) -> FleetPod:
     """The pod after the edits that concern it."""
     spec = pod.spec
     for edit in edits:

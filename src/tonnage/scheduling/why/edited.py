@@ -10,19 +10,19 @@ from dataclasses import replace
 import msgspec
 
 from tonnage.fleet.classes import PodClass, Shape
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Fleet
-from tonnage.scheduling.topology import Rules, Topology
+from tonnage.scheduling.topology import Rules, TopologyFilter
 from tonnage.scheduling.view import NodeTable, ShapeView
 from tonnage.scheduling.why.changes import Edit, edited
 
 
-class EditedPods(Topology):
+class EditedPods(TopologyFilter):
     """The classes that a pod would be of after edits which leave its namespace, labels and requests as they are. They
     have the ids of the class and the shape that it is of."""
 
     def __init__(
-        self, fleet: Fleet, pod: PodSpec, pod_class: PodClass, nodes: NodeTable, beside: Topology | None = None
+        self, fleet: Fleet, pod: FleetPod, pod_class: PodClass, nodes: NodeTable, beside: TopologyFilter | None = None
     ) -> None:
         super().__init__(fleet, beside)
         self._pod, self._class, self._nodes = pod, pod_class, nodes

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from tonnage.fleet.gangs import Gang, TopologyRule
-from tonnage.fleet.rows import NodeSpec
+from tonnage.fleet.rows import FleetNode
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.scheduling.why.changes import Cost
@@ -75,9 +75,9 @@ class MorePlaces(msgspec.Struct, frozen=True, tag="more-places"):
 
     def text(self) -> str:
         where = f"in {self.level} {self.domain}" if self.level else "in the cluster"
-        places = "1 more place" if self.count == 1 else f"{self.count} more places"
+        room = f"room for {self.count} more pod{'' if self.count == 1 else 's'}"
         hosts = ", each on a host of its own," if self.apart and self.count > 1 else ""
-        return f"{places} {where}{hosts} on hosts like {self.like}"
+        return f"{room} {where}{hosts} on hosts like {self.like}"
 
 
 GangEdit: TypeAlias = RelaxLevel | LowerMinimum | MorePlaces
@@ -167,7 +167,7 @@ def _make_places(fleet: Fleet, edit: MorePlaces, pods: Sequence[int], number: in
     amounts = {name: each * amount for name, amount in size.items()}
     for host in range(hosts):
         name = f"{edit.like}-new-{number}-{host}"
-        spec = NodeSpec(
+        spec = FleetNode(
             name, amounts, labels, node.taints, gpu=node.spec.gpu, device_resource=node.spec.device_resource
         )
         fleet.add_node(spec)

@@ -18,7 +18,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import HOSTNAME
 from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs.limits import GangBounds
-from tonnage.scheduling.gangs.tree import Tree
+from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 from tonnage.scheduling.why.gang_changes import GangEdit, LowerMinimum, MorePlaces, RelaxLevel, place_size, with_edit
 from tonnage.scheduling.why.standing import GangStart
@@ -115,7 +115,7 @@ class GangCounts:
 class _Rules:
     """The gang under certain rules: what its groups find room for."""
 
-    def __init__(self, tree: Tree, levels: Levels, limits: GangBounds) -> None:
+    def __init__(self, tree: GangTree, levels: Levels, limits: GangBounds) -> None:
         self._levels, self._limits = levels, limits
         groups = range(len(tree.groups))
         self._total = [int(limits.held(number, None)[0]) for number in groups]

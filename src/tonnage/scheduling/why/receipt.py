@@ -1,6 +1,6 @@
 """Why a pod or a gang is where it is, or waits: a receipt for a person, in names and numbers.
 
-What others get first is taken as given: of the pods that wait too, those whose turn is before this one's stand where
+What others get first is taken as given: of the pending pods too, those whose turn is before this one's stand where
 the scheduler would put them, and those whose turn is after it do not count. Of a pod that runs, the receipt says what
 the policy would say of its node today.
 """

@@ -18,7 +18,7 @@ from tonnage.partitioning.fleet_layouts import asks
 from tonnage.partitioning.layouts import mask_of, resource
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 from tonnage.partitioning.trial import LayoutTrial, TrialGpu
-from tonnage.scheduling.filters import Filters
+from tonnage.scheduling.filters import SchedulerFilters
 from tonnage.scheduling.why.bounds import Tables, rows_of
 from tonnage.scheduling.why.changes import Edit, Recut, Uncordon, cost_of
 from tonnage.scheduling.why.static import Kin
@@ -85,7 +85,7 @@ class Recuts:
 
         Counted without a plan: a card can have no more instances of a profile than fit beside those in use."""
         fleet, most = self._fleet, 1
-        sites = LayoutTrial(fleet, Filters(self._tables.cache), anyway=True).sites((row,))
+        sites = LayoutTrial(fleet, SchedulerFilters(self._tables.cache), anyway=True).sites((row,))
         for column, need in self._tables.requests:
             name, missing = fleet.resources[column], need - int(fleet.free[row, column])
             if name not in self.wanted or missing <= 0:
@@ -109,7 +109,7 @@ class Recuts:
 
     def _make(self, row: int) -> tuple[Recut, ...]:
         """The same, done in the fleet."""
-        trial = LayoutTrial(self._fleet, Filters(self._tables.cache), anyway=True)
+        trial = LayoutTrial(self._fleet, SchedulerFilters(self._tables.cache), anyway=True)
         changes = trial.plan([self._tables.row], (row,))
         trial.make(changes)
         node = self._fleet.node(row)

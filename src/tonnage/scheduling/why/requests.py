@@ -10,7 +10,7 @@ import msgspec
 from tonnage.fleet import asks
 from tonnage.fleet.asks import Ask, Kind
 from tonnage.fleet.classes import Shape
-from tonnage.fleet.rows import PodSpec
+from tonnage.fleet.rows import FleetPod
 from tonnage.objects import core, quantity
 
 Amounts: TypeAlias = dict[str, str | int | float]
@@ -30,7 +30,7 @@ def written(resource: str, amount: int) -> str:
     return str(amount)
 
 
-def axes(pod: PodSpec, shape: Shape) -> dict[str, int]:
+def axes(pod: FleetPod, shape: Shape) -> dict[str, int]:
     """What the pod can ask less of, and how much it asks of each now: resources, and what it asks of each device."""
     ask = shape.ask
     found = {name: amount for name, amount in shape.requests.items() if amount and name != "pods"}
@@ -51,7 +51,7 @@ def axes(pod: PodSpec, shape: Shape) -> dict[str, int]:
     return found
 
 
-def _annotated(pod: PodSpec) -> bool:
+def _annotated(pod: FleetPod) -> bool:
     return any(name in pod.annotations for name in _ANNOTATIONS)
 
 
@@ -75,14 +75,14 @@ def asked_less(ask: Ask, resource: str, to: int) -> Ask:
     return ask
 
 
-def device_axes(pod: PodSpec, shape: Shape) -> list[str]:
+def device_axes(pod: FleetPod, shape: Shape) -> list[str]:
     """Those of the axes that devices give."""
     ask = shape.ask
     names = {*_ANNOTATIONS, *_RESOURCES, ask.resource, *(name for name, _ in ask.profiles)}
     return [name for name in axes(pod, shape) if name in names]
 
 
-def lowered(pod: PodSpec, resource: str, to: int) -> PodSpec:
+def lowered(pod: FleetPod, resource: str, to: int) -> FleetPod:
     """The pod when it asks for so much of one of :func:`axes`. Raises ValueError where its overhead alone is more."""
     if resource in _ANNOTATIONS:
         return replace(pod, annotations={**pod.annotations, resource: written(resource, to)})
@@ -94,7 +94,7 @@ def lowered(pod: PodSpec, resource: str, to: int) -> PodSpec:
     return replace(pod, spec=_in_all(pod.spec, resource, target))
 
 
-def without(pod: PodSpec, resource: str) -> PodSpec:
+def without(pod: FleetPod, resource: str) -> FleetPod:
     """The pod when no container of it asks for the resource. Raises ValueError where its overhead is of it."""
     spec = pod.spec
     if resource in core.amounts(spec.overhead):

@@ -11,14 +11,14 @@ from tonnage.scheduling.cache import Cache
 from tonnage.scheduling.gangs import plan as gangs
 from tonnage.scheduling.gangs.limits import GangBounds
 from tonnage.scheduling.gangs.room import FleetRoom, Room, Sheet, depends
-from tonnage.scheduling.gangs.tree import Tree
+from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 
 
 class GangStart(Struct, frozen=True):
     """What planning a gang's pods starts from."""
 
-    tree: Tree
+    tree: GangTree
     levels: Levels
     limits: GangBounds
     room: Room
@@ -26,7 +26,7 @@ class GangStart(Struct, frozen=True):
 
 def standing(snapshot: Snapshot, key: str, pods: Sequence[int], cache: Cache) -> GangStart | None:
     """None where a rule names a level that is not there. Inside a what-if only."""
-    tree = Tree(snapshot, snapshot.gangs[key], pods, gangs.alike(snapshot.fleet, cache, pods))
+    tree = GangTree(snapshot, snapshot.gangs[key], pods, gangs.alike(snapshot.fleet, cache, pods))
     try:
         levels = cache.levels.get(order_of((group.rule for group in tree.groups), snapshot.topologies))
     except UnknownLevel:

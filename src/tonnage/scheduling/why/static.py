@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tonnage.fleet.rows import NodeRow, PodSpec
+from tonnage.fleet.rows import FleetPod, NodeRow
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling.view import ShapeView, cordoned_for
@@ -35,7 +35,7 @@ class Kin(Struct, frozen=True):
     cordoned: bool
 
 
-def kin(fleet: Fleet, pod: PodSpec, view: ShapeView, rows: Rows) -> list[Kin]:
+def kin(fleet: Fleet, pod: FleetPod, view: ShapeView, rows: Rows) -> list[Kin]:
     """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
     spec = pod.spec
     cordoned = cordoned_for(fleet, spec.tolerations)[rows]

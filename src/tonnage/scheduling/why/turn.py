@@ -1,4 +1,4 @@
-"""What the scheduler says of pods that wait when their turn comes."""
+"""What the scheduler says of pending pods when their turn comes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def bind(fleet: Fleet, binds: Iterable[Bind]) -> None:
 
 
 def _upto_turn(snapshot: Snapshot, settings: Settings, rows: Sequence[int]) -> list[int]:
-    """The pods that wait and whose turns are no later than that of these."""
+    """The pending pods whose turns are no later than that of these."""
     queue = place._queue(snapshot, settings)
     last = max((number for number, row in enumerate(queue) if row in rows), default=len(queue) - 1)
     return queue[: last + 1]
@@ -68,8 +68,8 @@ def _upto_turn(snapshot: Snapshot, settings: Settings, rows: Sequence[int]) -> l
 
 @contextmanager
 def _waiting_only(fleet: Fleet, rows: Sequence[int]) -> Iterator[bool]:
-    """Of the pods that wait, only these do, inside: the others are there, and are not looked at. Whether these are
-    fewer."""
+    """Of the pending pods, only these are pending, inside: the others are there, and are not looked at. Whether these
+    are fewer."""
     pending = dict(fleet.pending)
     others = pending.keys() - set(rows)
     for row in others:

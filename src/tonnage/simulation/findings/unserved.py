@@ -13,7 +13,7 @@ from tonnage.health.blocker import CRASHING, NO_EFFECT, REFUSED, STAGES, UNSCHED
 from tonnage.machines.ailing import NO_ENGINE
 from tonnage.machines.blocked import of_group, of_workload
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Failing, Pod, Workload
+from tonnage.machines.objects import Failing, SimulatedPod, Workload
 from tonnage.machines.training.part import PartState
 from tonnage.machines.training.workload import Training
 from tonnage.objects import core
@@ -139,10 +139,10 @@ def _never_ready(workload: Workload, wanted: int, ref: Ref, known: Known, reason
 
 
 def _groups(
-    active: Iterable[Pod], ref: Ref, wanted: int, blockers: Sequence[Blocker], known: Known, reasons: Reasons
+    active: Iterable[SimulatedPod], ref: Ref, wanted: int, blockers: Sequence[Blocker], known: Known, reasons: Reasons
 ) -> Iterator[NotRunning]:
     """The pods of a workload that do not serve, those with one cause together."""
-    grouped: dict[tuple[str, str, str], list[tuple[Pod, Failing]]] = {}
+    grouped: dict[tuple[str, str, str], list[tuple[SimulatedPod, Failing]]] = {}
     for pod in active:
         failing = _failing(pod, ref, blockers, known, reasons)
         if failing is not None:
@@ -171,7 +171,9 @@ def _groups(
         )
 
 
-def _failing(pod: Pod, ref: Ref, blockers: Sequence[Blocker], known: Known, reasons: Reasons) -> Failing | None:
+def _failing(
+    pod: SimulatedPod, ref: Ref, blockers: Sequence[Blocker], known: Known, reasons: Reasons
+) -> Failing | None:
     """Why the pod does not serve; None of one that does, or is on its way."""
     if pod.bound_ns is None:
         waits = next((b for b in blockers if b.stage == UNSCHEDULABLE), None)
@@ -212,7 +214,7 @@ def _of_training(cluster: SimulatedCluster, training: Training, known: Known, re
     for one in _groups(pods, ref, wanted, blockers, known, reasons):
         yield msgspec.structs.replace(
             one, since_s=min(one.since_s, _s(training.arrival_ns))
-        )  # pods are made again, and none ever ran
+        )  # pods are recreated, and none ever ran
 
 
 def _ended(training: Training, ref: Ref, blockers: Sequence[Blocker], known: Known) -> NotRunning:

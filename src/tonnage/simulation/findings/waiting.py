@@ -8,7 +8,7 @@ from tonnage.control.scheduler import NAME
 from tonnage.decisions import SOLD_OUT, Finding, Ref
 from tonnage.health.blocker import UNSCHEDULABLE, Blocker
 from tonnage.machines.cluster import SimulatedCluster
-from tonnage.machines.objects import Failing, Pod
+from tonnage.machines.objects import Failing, SimulatedPod
 from tonnage.provisioning.explain import NO_OFFERING
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import DecisionRecord
@@ -38,7 +38,7 @@ class Reasons:
             elif record.kind == "Evict" and record.outcome == "Applied":
                 self._evicted.append(record)
 
-    def pending(self, pod: Pod, blocker: Blocker | None, error: Finding | None) -> Failing | None:
+    def pending(self, pod: SimulatedPod, blocker: Blocker | None, error: Finding | None) -> Failing | None:
         """Why the pod has no node; None of one that may get one soon."""
         if blocker is not None:
             return Failing(pod.created_ns, UNSCHEDULABLE, blocker.rule, blocker.message, event_of(blocker))
@@ -51,14 +51,14 @@ class Reasons:
         rule = NO_STOCK if self.stock(pod) else PENDING
         return Failing(pod.created_ns, UNSCHEDULABLE, rule, self.told(pod) or "no node has been found for it", event)
 
-    def told(self, pod: Pod) -> str:
+    def told(self, pod: SimulatedPod) -> str:
         """What was said last of the pod by whoever places pods, launches nodes and sells them; empty where nobody
         spoke."""
         records = (record for (_, about), record in self._last.items() if about == _target(pod))
         said = sorted(records, key=lambda record: record.loop != NAME)
         return "; ".join(dict.fromkeys((*map(_told, said), *filter(None, (self.stock(pod),)))))
 
-    def stock(self, pod: Pod) -> str:
+    def stock(self, pod: SimulatedPod) -> str:
         """That EC2 had none of the nodes that would take the pod; empty where it had some, or nobody asked."""
         if _target(pod) not in self._sold_out:
             return ""
@@ -68,15 +68,15 @@ class Reasons:
         first, last = refused[0].t_ns, refused[-1].t_ns
         return f"{SOLD_OUT}: EC2 refused {len(refused)} launches from {clock(first)} to {clock(last)}"
 
-    def never_ready(self, pods: list[Pod]) -> Failing | None:
-        """Why none of these has been Ready until now though one is on its way: there was no node for them to be had."""
+    def never_ready(self, pods: list[SimulatedPod]) -> Failing | None:
+        """Why none of these has been Ready until now though one is on its way: no node could be launched for them."""
         for pod in pods:
             record, stock = self._sold_out.get(_target(pod)), self.stock(pod)
             if record is not None and stock:
                 return Failing(pod.created_ns, UNSCHEDULABLE, NO_STOCK, f"{_told(record)}; {stock}", stock)
         return None
 
-    def preempted(self, pod: Pod) -> str:
+    def preempted(self, pod: SimulatedPod) -> str:
         """Which pod was preferred to this one, or to the one in whose place it was made; empty for none."""
         same = {_target(pod)} if pod.workload.controller is not None else set(self._replaced(pod))
         for record in reversed(self._evicted):
@@ -84,7 +84,7 @@ class Reasons:
                 return f"{record.verdict} at {clock(int(record.t_s * NS_PER_S))}"
         return ""
 
-    def _replaced(self, pod: Pod) -> Iterator[str]:
+    def _replaced(self, pod: SimulatedPod) -> Iterator[str]:
         """Pods of the same Deployment that were evicted when this one was made."""
         begins = str(Ref("Pod", f"{pod.workload.name}-", pod.namespace))
         for record in self._evicted:
@@ -103,7 +103,7 @@ def clock(t_ns: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
-def _target(pod: Pod) -> str:
+def _target(pod: SimulatedPod) -> str:
     return str(Ref("Pod", pod.name, pod.namespace))
 
 

@@ -15,7 +15,7 @@ Better = Literal["higher", "lower", ""]
 """Which end is good; "" where neither is."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class ComparisonRow(msgspec.Struct, frozen=True):
     """One figure of every run. ``group`` is the service, or "" for the whole run."""
 
     group: str
@@ -29,7 +29,7 @@ class Comparison(msgspec.Struct, frozen=True):
     """Column names and rows; services in the order of the first run that has them."""
 
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
 
 
 _ServiceFigure = tuple[str, Callable[[ServiceResult], float | None], Callable[[float | None], str], Better]
@@ -72,8 +72,8 @@ _OF_TRAINING: tuple[_TrainingFigure, ...] = (
     ("Workloads failed", lambda work: work.failed, formats.count, "lower"),
     ("Last one done after", lambda work: work.finished_s, formats.clock, "lower"),
     ("Mean time to done", lambda work: work.mean_makespan_s, formats.clock, "lower"),
-    ("Mean wait for a place", lambda work: work.mean_wait_s, formats.clock, "lower"),
-    ("Longest wait for a place", lambda work: work.worst_wait_s, formats.clock, "lower"),
+    ("Mean queue wait", lambda work: work.mean_wait_s, formats.clock, "lower"),
+    ("Longest queue wait", lambda work: work.worst_wait_s, formats.clock, "lower"),
     ("GPU-hours useful", lambda work: work.gpu_hours.useful, formats.hours, "higher"),
     ("GPU-hours lost", lambda work: work.gpu_hours.lost, formats.hours, "lower"),
     ("GPU-hours for checkpoints", lambda work: work.gpu_hours.checkpoints, formats.hours, "lower"),
@@ -110,7 +110,7 @@ def compare(results: Sequence[Result]) -> Comparison:
     names = labels(results)
     heads = [headline(result, name) for result, name in zip(results, names, strict=True)]
     holds = tuple(holds_slo(result) for result in results)
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
     for service in dict.fromkeys(service.name for result in results for service in result.services):
         found = [_find(result, service) for result in results]
         for label, figure, text, better in _OF_SERVICE:
@@ -129,7 +129,7 @@ def compare(results: Sequence[Result]) -> Comparison:
     return Comparison(tuple(names), tuple(rows))
 
 
-def _training_rows(heads: Sequence[Headline], holds: tuple[bool, ...]) -> Iterator[Row]:
+def _training_rows(heads: Sequence[Headline], holds: tuple[bool, ...]) -> Iterator[ComparisonRow]:
     if all(head.training is None for head in heads):
         return
     for label, figure, text, better in _OF_TRAINING:
@@ -158,10 +158,10 @@ def _row(
     text: Callable[[float | None], str],
     better: Better,
     among: tuple[bool, ...],
-) -> Row:
+) -> ComparisonRow:
     """``among``: the runs that may be best."""
     texts = tuple(text(value) for value in values)
-    return Row(group, label, values, texts, _best(values, texts, better, among))
+    return ComparisonRow(group, label, values, texts, _best(values, texts, better, among))
 
 
 def _best(

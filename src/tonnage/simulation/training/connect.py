@@ -19,7 +19,7 @@ from tonnage.machines.objects import Workload
 from tonnage.machines.training.entries import (
     Checkpoint,
     TrainingEntry,
-    Work,
+    TrainingWork,
     WorkEntry,
     arrival_of,
     checkpoint_of,
@@ -254,7 +254,7 @@ def _training(
         parts,
         gangs,
         arrival_ns,
-        work or Work(),
+        work or TrainingWork(),
     )
     workload.controller = made
     return made
@@ -276,7 +276,7 @@ def _parts(
     replicas: Iterable[WorkloadPod],
     members: Mapping[str, Member],
     gangs: Mapping[str, Gang],
-    work: Work | None,
+    work: TrainingWork | None,
     checkpoint: Checkpoint | None,
 ) -> Iterator[WorkloadPart]:
     """What computes together: each gang, and each pod that is in none."""
@@ -292,7 +292,7 @@ def _parts(
         yield WorkloadPart(name, group, subgroups, found, amount, checkpoint, gpus)
 
 
-def _amount(work: Work | None, unit: Fraction) -> Fraction | None:
+def _amount(work: TrainingWork | None, unit: Fraction) -> Fraction | None:
     """GPU-ns of work of a part with this many GPUs, or pods."""
     if work is None:
         return None

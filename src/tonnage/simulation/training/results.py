@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tonnage.machines.training.part import GpuTime, PartState
+from tonnage.machines.training.part import Goodput, PartState
 from tonnage.machines.training.workload import Training
 from tonnage.simulation.result import TrainingHours, TrainingResult
 from tonnage.units import NS_PER_HOUR, NS_PER_S
@@ -42,13 +42,13 @@ def _result(training: Training) -> TrainingResult:
         makespan_s=None if done is None else _s(done - training.arrival_ns),
         restarts=training.restarts,
         evictions=training.evictions,
-        gpu_hours=_hours(sum((part.spent_so_far for part in parts), GpuTime())),
+        gpu_hours=_hours(sum((part.spent_so_far for part in parts), Goodput())),
         communication_factor=(round(float(max(stretched)), 4) if training.work.allreduce_bytes and stretched else None),
         phases=[(_s(phase.start_ns), phase.state.value) for phase in training.phases],
     )
 
 
-def _hours(spent: GpuTime) -> TrainingHours:
+def _hours(spent: Goodput) -> TrainingHours:
     return TrainingHours(
         *(
             _rounded(gpu_ns / NS_PER_HOUR)

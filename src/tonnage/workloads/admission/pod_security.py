@@ -42,7 +42,7 @@ class _Container(NamedTuple):
     spec: core.Container
 
 
-class Broken(NamedTuple):
+class PodSecurityViolation(NamedTuple):
     """A check that a pod does not pass. ``short``: what it forbids; ``said``: as the plugin says it; ``field``: of the
     pod's spec, the first that breaks it."""
 
@@ -57,7 +57,7 @@ def level_of(labels: Mapping[str, str]) -> str:
     return level if level in (BASELINE, RESTRICTED) else ""
 
 
-def broken(level: str, spec: core.PodSpec, needs: PodNeeds) -> list[Broken]:
+def broken(level: str, spec: core.PodSpec, needs: PodNeeds) -> list[PodSecurityViolation]:
     """Every check of the level that the pod does not pass, in the plugin's order."""
     if not level:
         return []
@@ -82,14 +82,16 @@ def _pairs(
     yield from enumerate(zip(needs, spec, strict=True))
 
 
-def _baseline(needs: PodNeeds, given: Sequence[_Container], *, capabilities: bool) -> Iterator[Broken]:
+def _baseline(needs: PodNeeds, given: Sequence[_Container], *, capabilities: bool) -> Iterator[PodSecurityViolation]:
     added = [(one, [name for name in _capabilities(one, "add") if name not in _CAPABILITIES]) for one in given]
     added = [(one, names) for one, names in added if names]
     if capabilities and added:
         listed = ", ".join(f'"{name}"' for name in sorted({name for _, names in added for name in names}))
         who, _ = _named([one for one, _ in added])
         said = f"non-default capabilities ({who} must not include {listed} in securityContext.capabilities.add)"
-        yield Broken("non-default capabilities", said, f"{added[0][0].field}.securityContext.capabilities.add")
+        yield PodSecurityViolation(
+            "non-default capabilities", said, f"{added[0][0].field}.securityContext.capabilities.add"
+        )
     shared = [
         field
         for field, is_set in (
@@ -101,12 +103,12 @@ def _baseline(needs: PodNeeds, given: Sequence[_Container], *, capabilities: boo
     ]
     if shared:
         said = f"host namespaces ({', '.join(f'{field}=true' for field in shared)})"
-        yield Broken(f"host namespaces ({shared[0]}=true)", said, shared[0])
+        yield PodSecurityViolation(f"host namespaces ({shared[0]}=true)", said, shared[0])
     paths = [(n, volume.name) for n, volume in enumerate(needs.volumes) if volume.host_path is not None]
     if paths:
         listed = ", ".join(f'"{name}"' for _, name in paths)
         said = f"hostPath volumes (volume{'s' if len(paths) > 1 else ''} {listed})"
-        yield Broken("hostPath volumes", said, f"volumes[{paths[0][0]}].hostPath")
+        yield PodSecurityViolation("hostPath volumes", said, f"volumes[{paths[0][0]}].hostPath")
     yield from _host_ports(needs, given)
     yield from _broken(
         [one for one in given if _context(one).get("privileged") is True],
@@ -116,7 +118,7 @@ def _baseline(needs: PodNeeds, given: Sequence[_Container], *, capabilities: boo
     )
 
 
-def _host_ports(needs: PodNeeds, given: Sequence[_Container]) -> Iterator[Broken]:
+def _host_ports(needs: PodNeeds, given: Sequence[_Container]) -> Iterator[PodSecurityViolation]:
     """On the node's network every port of a container is one of the node's."""
     found: list[tuple[_Container, int, int]] = []
     for one in given:
@@ -130,10 +132,10 @@ def _host_ports(needs: PodNeeds, given: Sequence[_Container]) -> Iterator[Broken
         uses = f"{'use' if several else 'uses'} hostPort{'s' if len(ports) > 1 else ''}"
         said = f"hostPort ({who} {uses} {', '.join(map(str, ports))})"
         field = "hostPort" if found[0][0].spec.ports[found[0][1]].host_port else "containerPort"
-        yield Broken("hostPort", said, f"{found[0][0].field}.ports[{found[0][1]}].{field}")
+        yield PodSecurityViolation("hostPort", said, f"{found[0][0].field}.ports[{found[0][1]}].{field}")
 
 
-def _restricted(needs: PodNeeds, given: Sequence[_Container]) -> Iterator[Broken]:
+def _restricted(needs: PodNeeds, given: Sequence[_Container]) -> Iterator[PodSecurityViolation]:
     whole = needs.security_context or {}
     yield from _broken(
         [one for one in given if _context(one).get("allowPrivilegeEscalation") is not False],
@@ -167,9 +169,9 @@ def _has_profile(profile: object) -> bool:
     return isinstance(profile, dict) and profile.get("type") in ("RuntimeDefault", "Localhost")
 
 
-def _broken(found: list[_Container], what: str, must: str, field: str, pod: str = "") -> Iterator[Broken]:
+def _broken(found: list[_Container], what: str, must: str, field: str, pod: str = "") -> Iterator[PodSecurityViolation]:
     if found:
-        yield Broken(what, f"{what} ({pod}{_named(found)[0]} {must})", f"{found[0].field}.{field}")
+        yield PodSecurityViolation(what, f"{what} ({pod}{_named(found)[0]} {must})", f"{found[0].field}.{field}")
 
 
 def _named(found: Sequence[_Container]) -> tuple[str, bool]:

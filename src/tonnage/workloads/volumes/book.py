@@ -29,7 +29,7 @@ from tonnage.objects.storage import (
     StorageClass,
     VolumeNodeAffinity,
 )
-from tonnage.workloads.volumes.claims import Named, best, mismatch, named, provisioned_in
+from tonnage.workloads.volumes.claims import NamedClaim, best, mismatch, named, provisioned_in
 from tonnage.workloads.volumes.reach import NOT_REACHED, SAME_AS, ZONE_LABELS, reach_of, reached, usual_keys
 
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
@@ -148,7 +148,7 @@ class Volumes:
         class_ = self.storage_class(self.class_of(claim))
         return class_.provisioner if class_ is not None else ""
 
-    def _claim(self, namespace: str, one: Named) -> PersistentVolumeClaim | None:
+    def _claim(self, namespace: str, one: NamedClaim) -> PersistentVolumeClaim | None:
         found = self.claims.get((namespace, one.name))
         if found is None and one.made is not None and self.binds:
             try:

@@ -14,23 +14,23 @@ from tonnage.objects import quantity, selectors
 from tonnage.objects.storage import PersistentVolume, PersistentVolumeClaim
 
 
-class Named(NamedTuple):
+class NamedClaim(NamedTuple):
     """A claim that a pod names. ``made``: it is made with the pod, from a template in it."""
 
     name: str
     made: Mapping[str, Any] | None = None
 
 
-def named(pod: str, volumes: Iterable[Mapping[str, Any]]) -> Iterator[Named]:
+def named(pod: str, volumes: Iterable[Mapping[str, Any]]) -> Iterator[NamedClaim]:
     """The claims of a pod of that name, by its volumes."""
     for volume in volumes:
         claim, ephemeral = volume.get("persistentVolumeClaim"), volume.get("ephemeral")
         if isinstance(claim, Mapping) and isinstance(claim.get("claimName"), str):
-            yield Named(claim["claimName"])
+            yield NamedClaim(claim["claimName"])
         elif isinstance(ephemeral, Mapping):
             template = ephemeral.get("volumeClaimTemplate")
             spec = template.get("spec") if isinstance(template, Mapping) else None
-            yield Named(f"{pod}-{volume.get('name', '')}", spec if isinstance(spec, Mapping) else {})
+            yield NamedClaim(f"{pod}-{volume.get('name', '')}", spec if isinstance(spec, Mapping) else {})
 
 
 def is_kept_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from msgspec import Struct
 
 from tonnage.facts import provisioners, storage
 from tonnage.objects.needs import ContainerNeeds, Volume
@@ -19,7 +18,8 @@ HOME = "/root/.cache/huggingface"
 """Where they keep them else, in vLLM's image."""
 
 
-class Source(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class WeightSource:
     """Where weights are read from: what it gives by itself, and what the bytes pass through."""
 
     bytes_per_s: float
@@ -28,7 +28,7 @@ class Source(Struct, frozen=True):
 
 def source(
     book: Volumes, namespace: str, container: ContainerNeeds, volumes: Iterable[Volume], folder: str = ""
-) -> Source | None:
+) -> WeightSource | None:
     """Of an engine whose weights are in ``folder``, or where Hugging Face's libraries keep them; None where that is not
     a claim of which the throughput is known."""
     volume = mounted_at(container, volumes, folder or folder_of(container))
@@ -55,7 +55,7 @@ def mounted_at(container: ContainerNeeds, volumes: Iterable[Volume], folder: str
     return next((one for one in volumes if mount is not None and one.name == mount.name), None)
 
 
-def _of(provisioner: str, class_: StorageClass | None) -> Source | None:
+def _of(provisioner: str, class_: StorageClass | None) -> WeightSource | None:
     maker = provisioners.all().get(provisioner)
     if maker is None or not maker.storage:
         return None
@@ -64,8 +64,8 @@ def _of(provisioner: str, class_: StorageClass | None) -> Source | None:
     known = storage.get("io2" if type_ in ("io1", "io2") else maker.storage)
     throughput = str(parameters.get("throughput", ""))
     if known.name == "gp3" and throughput.isascii() and throughput.isdigit() and len(throughput) < 6:
-        return Source(int(throughput) * MIB, known.network)
-    return Source(known.bytes_per_s, known.network)
+        return WeightSource(int(throughput) * MIB, known.network)
+    return WeightSource(known.bytes_per_s, known.network)
 
 
 def _within(path: str, folder: str) -> bool:

@@ -3,7 +3,7 @@
 const COST_PARTS = [
   ["used_micro_usd", "used", 1],
   ["idle_in_allocation_micro_usd", "idle in allocation", 0.38],
-  ["idle_micro_usd", "idle, held by nobody", 0],
+  ["idle_micro_usd", "idle, not allocated", 0],
 ];
 
 const costOf = (line) => COST_PARTS.reduce((sum, [key]) => sum + line[key], 0);

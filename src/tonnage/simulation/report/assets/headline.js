@@ -62,7 +62,7 @@ function serviceCard(run, service, color) {
     ["p50", "p95", "p99"].map((p) => el(over(q[p], limit), {}, fmt.ms(q[p]))));
   const plain = (name, ...values) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { colspan: "3" }, ...values));
   const cold = service.cold_start_s;
-  const floor = service.min_replicas_allowed === null ? "" : `, at least ${service.min_replicas_allowed} asked for`;
+  const floor = service.min_replicas_allowed === null ? "" : `, minimum ${service.min_replicas_allowed}`;
   return el("article.service.card", { "aria-label": service.name },
     el("header", {}, swatch(color), el("h3", {}, service.name), el("span.model", { title: service.model }, service.model)),
     el("div.attain", {}, attainment("SLO met outside the grace window", service.overall, color, "no requests"),
@@ -80,8 +80,8 @@ function serviceCard(run, service, color) {
 
 function summary(run, head) {
   const { ttft_s, tpot_s, grace_s } = sloOf(run);
-  byId("summary-hint").textContent = !run.slo ? "" : `The SLO: first token within ${fmt.seconds(ttft_s)}, then ${fmt.ms(1000 * tpot_s)} a token. `
-    + `Requests that arrive in the first ${fmt.seconds(grace_s)} of a surge are counted apart: nobody could have reacted yet.`;
+  byId("summary-hint").textContent = !run.slo ? "" : `The SLO: first token within ${fmt.seconds(ttft_s)}, then ${fmt.ms(1000 * tpot_s)} per token. `
+    + `Requests that arrive in the first ${fmt.seconds(grace_s)} of a surge are counted apart: no policy could have reacted yet.`;
   tiles(run, head);
   byId("services").replaceChildren(...run.services.map((service, i) => serviceCard(run, service, ownerColor(i))));
 }

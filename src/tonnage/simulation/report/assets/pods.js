@@ -66,7 +66,7 @@ function podNodeRows(node, lanes, duration) {
 }
 
 function waitTable(waits) {
-  if (!waits.length) return el("p.empty", {}, "No pod waited for a node.");
+  if (!waits.length) return el("p.empty", {}, "No pod was unschedulable.");
   const longest = [...waits].sort((a, b) => b.to - b.from - (a.to - a.from) || a.from - b.from);
   const heads = ["Pod", "From", "Waited", "Cause"].map((name, i) => el(i === 1 || i === 2 ? "th.num" : "th", { scope: "col" }, name));
   const rows = longest.slice(0, MOST_WAITS).map((wait) => el("tr", {}, el("th", { scope: "row" }, wait.pod), el("td.num", {}, fmt.clock(wait.from)),
@@ -89,7 +89,7 @@ function podTimeline(run) {
   const more = left ? ` ${plural(left, "row")} more are not drawn.` : "";
   const late = waits.length > MOST_WAITS ? ` Of ${fmt.count(waits.length)} waits the ${MOST_WAITS} longest.` : "";
   byId("pods-hint").textContent = `One row for each pod that a node has at a time: hatched while it starts, full while it is Ready.${more}`;
-  byId("waits-hint").textContent = `What the scheduler said first of pods that no node could take.${late}`;
+  byId("waits-hint").textContent = `What the scheduler first reported for pods that were unschedulable.${late}`;
   const heads = ["Node", "Pods", `0:00:00 to ${fmt.clock(run.duration_s)}`].map((name) => el("th", { scope: "col" }, name));
   byId("pod-table").replaceChildren(el("table.pod-lanes", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, drawn)));
   byId("wait-table").replaceChildren(waitTable(waits));

@@ -54,7 +54,7 @@ function latencyChart(parent, run, title, columns, limitMs, extra) {
 
 function latencyCharts(run) {
   byId("latency-hint").textContent =
-    "Of the requests whose first (TTFT) or last (TPOT) token fell in the interval. The dashed line is the service level asked for.";
+    "Of the requests whose first (TTFT) or last (TPOT) token fell in the interval. The dashed line is the SLO.";
   const parent = byId("latency-charts");
   run.series.services.forEach((service, i) => {
     const lines = (kind) => [

@@ -1,7 +1,7 @@
 // Training work: one row a workload, with its phases over the run and where its GPU-hours went.
 
 const PHASES = {
-  waiting: ["waits for a place", ".waiting"], starting: ["pods start", ".boot"], loading: ["loads a checkpoint", ".boot"], running: ["runs", ""],
+  waiting: ["pending", ".waiting"], starting: ["pods start", ".boot"], loading: ["loads a checkpoint", ".boot"], running: ["runs", ""],
 };
 const HOURS = [
   ["useful", "useful", 1], ["checkpoints", "checkpoints", 0.6], ["starting", "starting", 0.38], ["broken", "waiting for replacements", 0.25],
