@@ -3,6 +3,9 @@
     python -m benchmarks.estimator_fit --data DIR           fit on all rows, print constants and bands
     python -m benchmarks.estimator_fit --data DIR --write   and write src/tonnage/inference/data/estimator*.csv
 
+Beside served points, constants are fitted to the layers of real GPUs that were measured (estimator_layers.py): those of
+cards, and of models, that the points have. So a split that leaves a card or a model out leaves its layers out too.
+
 Residuals are log ratios with a loss that grows slowly for outliers (Cauchy). Every constant has a prior: what is known
 of it before, and how firmly. Efficiencies that a left-out part of the data alone would tell (16-bit matrices are on one
 system) have firm ones, so that a split does not invent them.
@@ -62,7 +65,7 @@ def available() -> bool:
 
 
 def fit(given: list[Row], form: Form) -> Constants:
-    """The constants that fit these rows in ``form``."""
+    """The constants that fit these rows, and the layers of their cards and models, in ``form``."""
     from scipy.optimize import least_squares
 
     cases = cases_of(given)
@@ -83,21 +86,29 @@ def fit(given: list[Row], form: Form) -> Constants:
         first = np.where(has_ttft, form.ttft_weight * np.log(found.ttft_s / safe) / TTFT_SCALE, 0.0)
         return np.concatenate([_slow(times), _slow(first)])
 
+    cards, families = {row.system.partition("_")[0] for row in given}, {row.family for row in given}
+
+    def layers(x: np.ndarray) -> np.ndarray:
+        return _slow(estimator_layers.misses(values(x), cards, families))
+
     def residuals(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([misses(x), pull * (x - start)])
+        return np.concatenate([misses(x), layers(x), pull * (x - start)])
 
     together = _apart(list(priors))
     frameworks = np.array([row.replica.framework for row in given] * 2)
 
     def slopes(x: np.ndarray) -> np.ndarray:
-        found, here = np.zeros((2 * len(given), len(x))), misses(x)
+        here, alone = misses(x), layers(x)
+        found, of_layers = np.zeros((len(here), len(x))), np.zeros((len(alone), len(x)))
         for columns_moved in together:
             moved = x.copy()
             moved[list(columns_moved)] += _STEP
             change = (misses(moved) - here) / _STEP
             for column, framework in columns_moved.items():
                 found[:, column] = np.where(frameworks == framework, change, 0.0) if framework else change
-        return np.concatenate([found, np.diag(pull)])
+                if not framework:
+                    of_layers[:, column] = (layers(moved) - alone) / _STEP
+        return np.concatenate([found, of_layers, np.diag(pull)])
 
     return values(least_squares(residuals, start, slopes, ftol=_PRECISE, max_nfev=60).x)
 
@@ -191,15 +202,11 @@ class LeftOut:
         return self._fits[key]
 
     def form_without(self, group: str | None = None) -> Form:
-        """The form whose errors are least on the other groups, each left out beside ``group`` in turn: of those whose
-        constants, fitted without ``group``, are right of layers of real GPUs too, other than ``group``."""
+        """The form whose errors are least on the other groups, each left out beside ``group`` in turn."""
         if len(self.forms) == 1 or len(set(self.names) - {group}) < 2:
             return self.forms[0]
         if group not in self._chosen:
-            card = (group or "").partition("_")[0]
-            alone = frozenset({group} - {None})
-            right = [form for form in self.forms if estimator_layers.right(self.without(alone, form), card)]
-            self._chosen[group] = min(right or self.forms, key=lambda form: _error(self.residuals(group, form)))
+            self._chosen[group] = min(self.forms, key=lambda form: _error(self.residuals(group, form)))
         return self._chosen[group]
 
     def residuals(self, hidden: str | None = None, form: Form | None = None) -> Residuals:

@@ -10,7 +10,8 @@ What is in the file and what was run are not always the same, hence:
   52). They are whole systems with prefill on other GPUs; the model runs attention data-parallel on all of them and the
   experts across.
 - The KV cache is FP8 if the weights are 8 bits or less, save on SGLang, whose default it is not.
-- The same measurement stands in up to three sources: one of each is kept.
+- The same measurement stands in up to three sources, DeepSeek's under the names of both models of its shape: one of
+  each is kept.
 """
 
 from __future__ import annotations
@@ -126,10 +127,8 @@ def read(file: Path) -> Rows:
         if isinstance(row, str):
             left_out[row] += 1
             continue
-        key = (
-            cells["model_path"], row.system, cells["backend"], row.load, row.replica.gpus,
-            round(row.ttft, 9), round(row.tpot, 9),
-        )  # fmt: skip
+        times = f"{row.ttft:.6g} {row.tpot:.6g}"
+        key = row.family, row.system, cells["backend"], row.load, row.replica.gpus, times
         if key in found:
             left_out["same measurement from another source"] += 1
         else:

@@ -272,7 +272,7 @@ class Answer:
 _PLAYED: dict[str, list[Result]] = {}
 
 
-def _played(made: Callable[..., list[Result]], jobs: Sequence[runs.Job], *, quiet: bool) -> list[Result]:
+def _played(made: Callable[..., list[Result]], jobs: Sequence[runs.RunRequest], *, quiet: bool) -> list[Result]:
     """The results of runs; those of the same command are the same at any width."""
     asked = repr(jobs)
     if asked not in _PLAYED:

@@ -144,7 +144,7 @@ def test_a_node_goes_where_its_nodepool_lets_it(disruption: dict[str, Any]) -> N
         (running("n", "a.huge", pod("p"), state={"initialized_ns": None}), "initialized"),
         (running("n", "a.huge", pod("p", do_not_disrupt="true")), "annotation"),
         (running("n", "a.huge", pod("p", do_not_disrupt="2h", started_ns=NOW - HOUR)), "annotation"),
-        (running("n", "a.huge", pod("p", budgets=("pdb",), blocked=True)), "no room"),
+        (running("n", "a.huge", pod("p", budgets=("pdb",), blocked=True)), "allows no eviction"),
         (running("n", "a.huge", pod("p", budgets=("one", "two"))), "several"),
     ],
 )

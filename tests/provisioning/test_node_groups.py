@@ -206,9 +206,10 @@ def shape(*terms: tuple[str, str, list[str]], **selector: str) -> PodShape:
 
 def test_a_label_that_only_karpenter_gives_is_a_trap_and_said() -> None:
     wants = shape(**{"karpenter.k8s.aws/instance-gpu-name": "a10g"})
-    why = "which wants karpenter.k8s.aws/instance-gpu-name In [a10g], a label that only Karpenter gives"
+    why = "karpenter.k8s.aws/instance-gpu-name In [a10g], a label that only Karpenter gives"
     assert (
-        why_not(launch(), group(), shapes={POD: wants}) == f"g5.xlarge in us-east-1a would not do for Pod llm/p1, {why}"
+        why_not(launch(), group(), shapes={POD: wants})
+        == f"g5.xlarge in us-east-1a does not meet the requirement of Pod llm/p1: {why}"
     )
     declared = group(labels={"karpenter.k8s.aws/instance-gpu-name": "a10g"})
     assert resized(sizes([launch()], [declared], {POD: wants})) == {"a": (1, 2)}
@@ -217,7 +218,9 @@ def test_a_label_that_only_karpenter_gives_is_a_trap_and_said() -> None:
 def test_a_pod_that_is_bound_to_a_zone_needs_a_group_of_that_zone() -> None:
     wide = group("a", zones=("us-east-1a", "us-east-1b"))
     one_zone = shape(**{"topology.kubernetes.io/zone": "us-east-1a"})
-    assert "g5.xlarge in us-east-1b would not do for Pod llm/p1" in why_not(launch(), wide, shapes={POD: one_zone})
+    assert "g5.xlarge in us-east-1b does not meet the requirement of Pod llm/p1" in why_not(
+        launch(), wide, shapes={POD: one_zone}
+    )
     either = shape(("topology.kubernetes.io/zone", "In", ["us-east-1a", "us-east-1b"]))
     assert resized(sizes([launch()], [wide], {POD: either})) == {"a": (1, 2)}
 
@@ -225,7 +228,7 @@ def test_a_pod_that_is_bound_to_a_zone_needs_a_group_of_that_zone() -> None:
 def test_one_of_several_affinity_terms_is_enough() -> None:
     wants = shape(("team", "In", ["ml"]), ("node.kubernetes.io/instance-type", "In", ["g5.xlarge"]))
     assert resized(sizes([launch()], [group()], {POD: wants})) == {"a": (1, 2)}
-    assert "which wants team In [ml]" in why_not(launch(), group(), shapes={POD: shape(("team", "In", ["ml"]))})
+    assert "Pod llm/p1: team In [ml]" in why_not(launch(), group(), shapes={POD: shape(("team", "In", ["ml"]))})
     assert resized(sizes([launch()], [group()], {POD: shape(("team", "NotIn", ["web"]))})) == {"a": (1, 2)}
 
 

@@ -192,7 +192,9 @@ class Candidates:
         return [row for row in self._fleet.gang_pods.get(key, ()) if self._fleet.pod(row).node >= 0]
 
     def _victim(self, rows: tuple[int, ...], gang: str = "", *, rest_of: bool = False) -> Victim:
+        """In the order of their names, as the numbers of rows are of when a world heard of them."""
         fleet, snapshot = self._fleet, self.snapshot
+        rows = tuple(sorted(rows, key=lambda row: fleet.pod(row).key))
         lost = sum(map(snapshot.lost_ns, rows))
         first = min((snapshot.now_ns, *(snapshot.started_ns(row) for row in rows)))
         priority = max((self.priority(row) for row in rows), default=0)

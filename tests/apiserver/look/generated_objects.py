@@ -157,6 +157,7 @@ _OWN = {
     "overhead.limits": "overhead",
     "securityContext.shareProcessNamespace": "shareProcessNamespace",
     r"resources\.limits$": "resources",
+    r"resources\.storage$": "resources.requests.storage",
     r"(tolerations\[\d+\])\.operator": r"\1",
 }
 """What the API names otherwise than where it stands, or than where the reason stands."""

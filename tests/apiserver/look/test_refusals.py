@@ -10,7 +10,9 @@ from look_checks import base, named, put, recorded, resource_of
 
 from tonnage.apiserver import defaults
 
-BAD = [case for case in recorded("refusals.jsonl") if case["status"] == 422]
+ALONE = recorded("alone.jsonl")
+"""What is refused for what stands beside it: not to be joined with other changes."""
+BAD = [case for case in (*recorded("refusals.jsonl"), *ALONE) if case["status"] == 422]
 UNREADABLE = [case for case in recorded("refusals.jsonl") if case["status"] == 400]
 UPDATES = recorded("update_refusals.jsonl")
 BEFORE: dict[str, dict[str, Any]] = {"configmap": {"immutable": True}, "node": {"spec.providerID": "a"}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import estimator_rows
+from benchmarks import estimator_layers, estimator_rows
 from benchmarks.common import Options, data_folder
 from benchmarks.estimator import interval_score, run
 from tonnage.errors import InputError
@@ -153,6 +153,18 @@ def test_what_is_no_table_of_points_is_refused_with_its_name(tmp_path: Path, raw
             estimator_rows.read(tmp_path / name)
 
 
+def test_the_same_measurement_under_the_names_of_two_models_of_one_shape_is_one_point(tmp_path: Path) -> None:
+    other = {**CELLS, "model_path": "deepseek-ai/DeepSeek-V3", "tp_size": "64", "moe_ep_size": "8"}
+    lines = [CELLS, other, {**CELLS, "silicon_ttft_ms": "301"}, {**CELLS, "silicon_ttft_ms": ""}]
+    lines += [lines[-1], {**CELLS, "model_path": "MiniMaxAI/MiniMax-M2.5"}]
+    file = tmp_path / "points.csv"
+    file.write_text("\n".join(",".join(values) for values in ([*CELLS], *(line.values() for line in lines))))
+    found = estimator_rows.read(file)
+    assert found.left_out == {"same measurement from another source": 2}
+    assert [(one.family, one.ttft) for one in found.rows[:2]] == [("DeepSeek", 0.3), ("DeepSeek", 0.301)]
+    assert np.isnan(found.rows[2].ttft) and found.rows[3].family == "MiniMax-M2"
+
+
 @pytest.mark.parametrize("value", ["many", "inf", "nan", "1,5", "-inf"])
 @pytest.mark.parametrize("field", ["isl", "tp_size", "silicon_ttft_ms", "batch_size"])
 def test_a_cell_that_is_no_number_is_told_with_its_line_and_column(tmp_path: Path, field: str, value: str) -> None:
@@ -204,6 +216,17 @@ def test_a_form_has_values_of_priors_of_its_own() -> None:
     assert firm.values and all(getattr(found, name) == pytest.approx(0.75, rel=1e-3) for name in firm.values)
     assert found.compute == pytest.approx(PRIORS["compute"].value, rel=1e-3)
     assert all(getattr(found, name) == value for name, value in firm.kept.items())
+
+
+def test_layers_of_real_gpus_move_constants_that_few_points_tell_only_where_their_card_is_not_left_out() -> None:
+    pytest.importorskip("scipy", reason="fitting needs scipy")
+    from benchmarks.estimator_fit import fit
+    from benchmarks.estimator_priors import FORMS
+
+    wrong = FORMS[1]._replace(values={"attention_compute": 0.3, "weight_bandwidth": 0.6}, firmness=0.1)
+    known, blind = (fit([row(system=system)], wrong) for system in ("h200_sxm", "b200_sxm"))
+    off, aim = estimator_layers.medians(known)["dense-layers-h200"]
+    assert off <= aim < 2 * aim < estimator_layers.medians(blind)["dense-layers-h200"][0]
 
 
 @pytest.mark.fuzz
@@ -272,7 +295,7 @@ def test_a_narrow_band_scores_better_until_it_misses() -> None:
 def test_the_shipped_constants_are_as_near_as_documented() -> None:
     assert FOLDER is not None
     rows = estimator_rows.fitted(FOLDER).rows
-    assert len(rows) > 2400
+    assert len(rows) > 2250
     found = estimate_many([(one.replica, one.load) for one in rows])
     ttft, tpot = estimator_rows.truth(rows)
     assert np.median(np.abs(found.tpot_s / tpot - 1)) < 0.105

@@ -9,10 +9,10 @@ import pytest
 from estimate_builders import replica
 from msgspec.structs import replace
 
-from benchmarks import estimator_layers, gpu_mixtures
+from benchmarks import estimator_layers, gpu_layers, gpu_mixtures
 from tonnage.errors import InputError
 from tonnage.facts import models
-from tonnage.inference.estimate import Load, estimate, mixture_seconds, plain_shape
+from tonnage.inference.estimate import Load, estimate, mixture_seconds, plain_shape, step_seconds
 from tonnage.inference.estimate.case import figures
 from tonnage.inference.estimate.constants import constants
 from tonnage.inference.estimate.mixture import spread
@@ -152,14 +152,65 @@ def test_one_factor_of_one_shape_brings_the_blocks_of_others_near_in_the_median(
     assert median(errors) < least
 
 
-def test_constants_are_right_of_layers_where_those_of_every_card_but_the_one_left_out_are() -> None:
-    known = constants()
-    assert estimator_layers.right(known)
-    slow = replace(known, attention_compute=0.1, weight_bandwidth=0.4)
-    assert not any(estimator_layers.right(slow, card) for card in ("", "h100", "h200"))
-    untold = replace(known, expert_layer_s=0.0, move_bandwidth=0.1)  # blocks of mixtures were measured on an H200 alone
-    assert not estimator_layers.right(untold) and not estimator_layers.right(untold, "h100")
-    assert estimator_layers.right(untold, "h200")
+def test_layers_in_columns_take_as_long_as_one_by_one() -> None:
+    ratios = {
+        (card, *(row[name] for name in ("shape", "kind", "batch", "context"))): ratio
+        for card, row, ratio in estimator_layers.dense()
+    }
+    assert len(ratios) == 105
+    hidden, heads, kv, size, ffn = gpu_layers.SHAPES["llama-1b"]
+    layer = plain_shape(layers=1, hidden=hidden, heads=heads, kv_heads=kv, head_dim=size, ffn=ffn)
+    us = {
+        tuple(row[name] for name in ("shape", "kind", "batch", "context")): float(row["us"])
+        for row in estimator_layers.rows("gpu_layers_h200.csv")
+    }
+    for kind, batch, tokens in (("decode", 8, 2048), ("prefill", 1, 8192)):
+        asked = {"batch": batch, "context": tokens} if kind == "decode" else {"prompt_tokens": tokens}
+        which = "llama-1b", kind, str(batch), str(tokens)
+        assert ratios["h200", *which] == pytest.approx(step_seconds(layer, "h200", **asked) * 1e6 / us[which])
+    experts, each, hidden, width = gpu_mixtures.SHAPES["minimax-tp4"]
+    block = plain_shape(
+        layers=1,
+        hidden=hidden,
+        heads=hidden // 64,
+        head_dim=64,
+        experts=experts,
+        experts_per_token=each,
+        expert_ffn=width,
+    )
+    even = replace(constants(), expert_skew=0.01)
+    for row, ratio in estimator_layers.mixtures():
+        if (row["shape"], row["skew"]) == ("minimax-tp4", "0.0"):
+            seconds = mixture_seconds(block, "h200", int(row["tokens"]), precision=row["format"], constants=even)
+            assert ratio == pytest.approx(seconds * 1e6 / float(row["us"]))
+
+
+def test_layers_miss_by_what_their_cards_and_models_were_measured_to_take() -> None:
+    everything = {"h100", "h200"}, set(estimator_layers.FAMILIES.values())
+    all_layers = estimator_layers.misses(constants(), *everything)
+    assert len(all_layers) == 45 + 60 + 96
+    assert np.median(np.abs(all_layers)) < 1  # bars, which are their units, hold
+    blocks = all_layers[105:]
+    assert blocks.mean() == pytest.approx(0, abs=1e-9)  # torch's kernels are slower by a factor, which is no miss
+    slower = estimator_layers.misses(replace(constants(), weight_bandwidth=0.4), *everything)
+    assert slower[:105].mean() > all_layers[:105].mean() + 1
+    np.testing.assert_allclose(slower[105:], blocks)
+
+
+@pytest.mark.parametrize(
+    ("cards", "families", "layers"),
+    [
+        ({"h100"}, set(estimator_layers.FAMILIES.values()), 45),
+        ({"b200", "gb200"}, set(estimator_layers.FAMILIES.values()), 0),
+        ({"h100"}, {"Llama-8B"}, 30),
+        ({"h200"}, {"Llama-70B"}, 45 + 24),
+        ({"h100", "h200"}, set(), 15 + 30 + 24),
+    ],
+)
+def test_layers_of_a_card_or_a_model_that_is_left_out_are_not_seen(
+    cards: set[str], families: set[str], layers: int
+) -> None:
+    assert len(estimator_layers.misses(constants(), cards, families)) == layers
 
 
 def test_prefill_of_a_small_layer_is_within_10_percent_in_the_median() -> None:

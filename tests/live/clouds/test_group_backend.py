@@ -411,7 +411,7 @@ def test_a_pod_that_only_karpenter_could_serve_is_refused_with_each_groups_reaso
     cluster.pods("a", nodeSelector={"karpenter.k8s.aws/instance-gpu-name": "a10g"})
     (outcome,) = outcomes(cluster.buy(), Launch)
     assert isinstance(outcome, Refused)
-    assert "a: g5.xlarge in us-east-1a would not do for" in outcome.why
+    assert "a: g5.xlarge in us-east-1a does not meet the requirement of" in outcome.why
     assert "a label that only Karpenter gives" in outcome.why
     assert "cpu: makes m5.xlarge, not g5.xlarge" in outcome.why
 

@@ -28,3 +28,8 @@ def resource_amount(path: str, name: str, written: Any) -> list[FieldError]:
     if not is_native(name) and value.denominator != 1:
         causes.append(invalid_value(path, shown, "must be an integer"))
     return causes
+
+
+def of_pods(name: str) -> bool:
+    """Whether a pod as a whole may ask for a resource."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")

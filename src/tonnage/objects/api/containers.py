@@ -1,14 +1,15 @@
-"""What kube-apiserver refuses of containers: names, ports, variables, mounts, probes, hooks, and what they ask for.
+"""What kube-apiserver refuses of containers: names, ports, mounts, probes, hooks, and what they ask for.
 
 Source: kubernetes/kubernetes v1.36 pkg/apis/core/validation/validation.go.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from tonnage.objects.api.amounts import is_native, resource_amount
+from tonnage.objects.api.amounts import is_native, of_pods, resource_amount
 from tonnage.objects.api.canonical import canonical_quantity
 from tonnage.objects.api.errors import (
     PORT_WORDS,
@@ -16,7 +17,7 @@ from tonnage.objects.api.errors import (
     FieldError,
     amount,
     at_least_zero,
-    config_key_faults,
+    descending_faults,
     duplicate,
     forbidden,
     invalid_value,
@@ -28,40 +29,32 @@ from tonnage.objects.api.errors import (
     qualified_faults,
     required,
     said,
-    subdomain_faults,
     unsupported,
     within,
 )
 from tonnage.objects.api.restart_rules import restart_rules
+from tonnage.objects.api.security import container_security
+from tonnage.objects.api.variables import env, env_from
+from tonnage.objects.api.volumes import PULLS
 
 JsonObject: TypeAlias = dict[str, Any]
 
-_PULLS = ("Always", "IfNotPresent", "Never")
 _LAST_WORDS = ("File", "FallbackToLogsOnError")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _HOOKS = ("exec", "httpGet", "tcpSocket", "sleep")
 STANDARD = ("cpu", "memory", "ephemeral-storage")
 _OF_PODS = ("cpu", "hugepages-", "memory")
 RESTARTS = ("Always", "Never", "OnFailure")
-_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
-_NO_SOURCE = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-_FIELDS = (
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-)
-_FIELD_MAPS = ("metadata.annotations['", "metadata.labels['")
-_AMOUNTS = tuple(f"{part}.{name}" for part in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
-INT32_MAX = 2**31 - 1
 GRACE_S = 30
 """The default of terminationGracePeriodSeconds."""
 _CLAIMED = ("persistentVolumeClaim", "ephemeral")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_RUNNING = ("lifecycle", *_PROBES)
+"""What only a container has that runs beside others."""
+_HEADER_WORDS = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' "
+    "(e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+)
 
 
 def containers(path: str, spec: JsonObject, claimed: frozenset[str] = frozenset()) -> list[FieldError]:
@@ -84,8 +77,15 @@ def containers(path: str, spec: JsonObject, claimed: frozenset[str] = frozenset(
             elif name in names:
                 causes.append(duplicate(f"{here}.name", name))
             names.add(name)
-            causes += _container(here, container, volumes, host_network=bool(spec.get("hostNetwork")))
-            causes += _lifecycle(f"{here}.lifecycle", container, spec.get("terminationGracePeriodSeconds"))
+            causes += _container(here, container, volumes, spec)
+            if part == "initContainers" and container.get("restartPolicy") != "Always":
+                why = "may not be set for init containers without restartPolicy=Always"
+                causes += [forbidden(f"{here}.{one}", why) for one in _RUNNING if container.get(one) is not None]
+            else:
+                causes += _lifecycle(f"{here}.lifecycle", container, spec.get("terminationGracePeriodSeconds"))
+                for one in _PROBES:
+                    if container.get(one) is not None:
+                        causes += _probe(f"{here}.{one}", container[one], success_once=one != "readinessProbe")
             causes += _claimed(f"{here}.resources.claims", container, claims)
     return causes + _taken_ports(path, spec)
 
@@ -109,7 +109,7 @@ def _taken_ports(path: str, spec: JsonObject) -> list[FieldError]:
 
 
 def _container(
-    path: str, container: JsonObject, volumes: Mapping[Any, JsonObject], *, host_network: bool
+    path: str, container: JsonObject, volumes: Mapping[Any, JsonObject], spec: JsonObject
 ) -> list[FieldError]:
     image = container.get("image") or ""
     causes = []
@@ -117,43 +117,56 @@ def _container(
         causes.append(required(f"{path}.image"))
     elif image != image.strip():
         causes.append(invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace"))
-    causes += _ports(f"{path}.ports", container.get("ports") or [], host_network=host_network)
-    causes += _env(f"{path}.env", container.get("env") or [])
-    causes += _env_from(f"{path}.envFrom", container.get("envFrom") or [])
-    causes += _mounts(f"{path}.volumeMounts", container.get("volumeMounts") or [], volumes)
+    causes += _ports(f"{path}.ports", container.get("ports") or [], host_network=bool(spec.get("hostNetwork")))
+    causes += env(f"{path}.env", container.get("env") or [])
+    causes += env_from(f"{path}.envFrom", container.get("envFrom") or [])
+    privileged = (container.get("securityContext") or {}).get("privileged") is True
+    causes += _mounts(f"{path}.volumeMounts", container.get("volumeMounts") or [], volumes, privileged=privileged)
     causes += _devices(f"{path}.volumeDevices", container.get("volumeDevices") or [], volumes)
     causes += one_of(f"{path}.restartPolicy", container.get("restartPolicy"), RESTARTS)
     causes += restart_rules(path, container)
-    causes += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULLS)
+    causes += one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), PULLS)
     causes += one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), _LAST_WORDS)
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if container.get(name) is not None:
-            causes += _probe(f"{path}.{name}", container[name], success_once=name != "readinessProbe")
     causes += resources(f"{path}.resources", container.get("resources") or {})
-    for one in container.get("resizePolicy") or ():
-        causes += one_of(f"{path}.resizePolicy", one.get("resourceName"), ("cpu", "memory"))
-    return causes + _security(f"{path}.securityContext", container.get("securityContext") or {})
+    causes += _resizing(f"{path}.resizePolicy", container.get("resizePolicy") or [], spec.get("restartPolicy"))
+    return causes + container_security(f"{path}.securityContext", container.get("securityContext") or {}, spec)
 
 
-def _security(path: str, given: JsonObject) -> list[FieldError]:
+def _resizing(path: str, policies: list[JsonObject], restart: str | None) -> list[FieldError]:
+    """What happens to a container whose resources change; kube-apiserver names the list, and a repetition its entry."""
     causes: list[FieldError] = []
-    for name in ("runAsUser", "runAsGroup"):
-        causes += within(f"{path}.{name}", given.get(name), 0, INT32_MAX)
-    causes += one_of(f"{path}.procMount", given.get("procMount"), ("Default", "Unmasked"))
-    if given.get("privileged") and given.get("allowPrivilegeEscalation") is False:
-        why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-        causes.append(invalid_value(path, given, why))
+    seen: set[str] = set()
+    for index, one in enumerate(policies):
+        name, policy = one.get("resourceName") or "", one.get("restartPolicy") or ""
+        if name in seen:
+            causes.append(duplicate(f"{path}[{index}]", name))
+        seen.add(name)
+        own = one_of(path, name, ("cpu", "memory")) if name else [required(path)]
+        causes += placed(own, f"{path}[{index}].resourceName")
+        own = one_of(path, policy, ("NotRequired", "RestartContainer")) if policy else [required(path)]
+        if restart == "Never" and policy != "NotRequired":
+            own.append(invalid_value(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
+        causes += placed(own, f"{path}[{index}].restartPolicy")
     return causes
 
 
 def _claimed(path: str, container: JsonObject, claims: list[str]) -> list[FieldError]:
     """Claims that a container names are the pod's."""
     causes: list[FieldError] = []
+    seen: set[str] = set()
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
-        name, here = claim.get("name") or "", f"{path}[{index}]"
+        name, request, here = claim.get("name") or "", claim.get("request") or "", f"{path}[{index}]"
         if not name:
             causes.append(required(f"{here}.name"))
-        elif name not in claims:
+            continue
+        if name in seen or (not request and any(one.startswith(f"{name}/") for one in seen)):
+            causes.append(duplicate(here, name))
+        else:
+            causes += said(f"{here}.request", request, label_faults(request)) if request else []
+            whole = f"{name}/{request}" if request else name
+            causes += [duplicate(here, whole)] if whole in seen else []
+            seen.add(whole)
+        if name not in claims:
             there = "which is empty" if not claims else f"one of: {', '.join(claims)}"
             why = f"must be one of the names in pod.spec.resourceClaims {there}"
             causes.append(FieldError("FieldValueNotFound", f'Not found: "{name}": {why}', here, name, why))
@@ -183,72 +196,9 @@ def _ports(path: str, ports: list[JsonObject], *, host_network: bool) -> list[Fi
     return causes
 
 
-def _env(path: str, variables: list[JsonObject]) -> list[FieldError]:
-    causes = []
-    for index, variable in enumerate(variables):
-        name = variable.get("name") or ""
-        if not name:
-            causes.append(required(f"{path}[{index}].name"))
-        elif "=" in name or not name.isascii() or not name.isprintable():
-            why = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-            causes.append(invalid_value(f"{path}[{index}].name", name, why))
-        if variable.get("valueFrom") is not None:
-            causes += _value_from(f"{path}[{index}].valueFrom", variable)
-    return causes
-
-
-def _value_from(path: str, variable: JsonObject) -> list[FieldError]:
-    source = variable["valueFrom"]
-    causes: list[FieldError] = []
-    given = [name for name in _SOURCES if source.get(name) is not None]
-    field = source.get("fieldRef")
-    if field is not None:
-        name = field.get("fieldPath") or ""
-        if not name:
-            causes.append(required(f"{path}.fieldRef.fieldPath"))
-        elif name not in _FIELDS and not (name.startswith(_FIELD_MAPS) and name.endswith("']")):
-            why = f"error converting fieldPath: field label not supported: {name}"
-            causes.append(invalid_value(f"{path}.fieldRef.fieldPath", name, why))
-    amount_of = source.get("resourceFieldRef")
-    if amount_of is not None:
-        here, name = f"{path}.resourceFieldRef.resource", amount_of.get("resource") or ""
-        if not name:
-            causes.append(required(here))
-        elif name not in _AMOUNTS and ".hugepages-" not in name:
-            causes.append(unsupported(here, name, _AMOUNTS))
-    for kind in ("configMapKeyRef", "secretKeyRef"):
-        selected = source.get(kind)
-        if selected is None:
-            continue
-        name, key = selected.get("name") or "", selected.get("key") or ""
-        causes += said(f"{path}.{kind}.name", name, subdomain_faults(name))
-        causes += said(f"{path}.{kind}.key", key, config_key_faults(key)) if key else [required(f"{path}.{kind}.key")]
-    if not given:
-        return [invalid_value(path, "", _NO_SOURCE)]
-    if variable.get("value"):
-        causes.append(invalid_value(path, "", "may not be specified when `value` is not empty"))
-    elif len(given) > 1:
-        causes.append(invalid_value(path, "", "may not have more than one field specified at a time"))
-    return causes
-
-
-def _env_from(path: str, sources: list[JsonObject]) -> list[FieldError]:
-    causes: list[FieldError] = []
-    for index, source in enumerate(sources):
-        given = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
-        for kind in given:
-            here, name = f"{path}[{index}].{kind}.name", source[kind].get("name") or ""
-            causes += said(here, name, subdomain_faults(name)) if name else [required(here)]
-        if not given:
-            wrong = invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`")
-            causes += placed([wrong], f"{path}[{index}]")
-        elif len(given) > 1:
-            wrong = invalid_value(path, "", "may not have more than one field specified at a time")
-            causes += placed([wrong], f"{path}[{index}]")
-    return causes
-
-
-def _mounts(path: str, mounts: list[JsonObject], volumes: Mapping[Any, JsonObject]) -> list[FieldError]:
+def _mounts(
+    path: str, mounts: list[JsonObject], volumes: Mapping[Any, JsonObject], *, privileged: bool
+) -> list[FieldError]:
     causes, seen = [], set()
     for index, mount in enumerate(mounts):
         name, where = mount.get("name") or "", mount.get("mountPath") or ""
@@ -263,18 +213,31 @@ def _mounts(path: str, mounts: list[JsonObject], volumes: Mapping[Any, JsonObjec
         seen.add(where)
         below, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
         for name, text in (("subPath", below), ("subPathExpr", expression)):
-            faults = _descending_faults(text) if text else []
+            faults = descending_faults(text)
             causes += placed(said(f"{path}.{name}", text, faults), f"{path}[{index}].{name}")
         if below and expression:
             why = "subPathExpr and subPath are mutually exclusive"
             causes.append(invalid_value(f"{path}[{index}].subPathExpr", expression, why))
+        causes += _spread_mount(path, mount, f"{path}[{index}]", privileged=privileged)
     return causes
 
 
-def _descending_faults(text: str) -> list[str]:
-    """What keeps a path from leading downwards."""
-    faults = ["must be a relative path"] if text.startswith("/") else []
-    return [*faults, "must not contain '..'"] if ".." in text.split("/") else faults
+def _spread_mount(path: str, mount: JsonObject, at: str, *, privileged: bool) -> list[FieldError]:
+    """Whether mounts below a mount are seen outside, and whether they too are read-only."""
+    propagation, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
+    here = f"{path}.mountPropagation"
+    causes = one_of(here, propagation, ("Bidirectional", "HostToContainer", "None"))
+    if propagation == "Bidirectional" and not privileged:
+        causes.append(forbidden(here, "Bidirectional mount propagation is available only to privileged containers"))
+    causes = placed(causes, f"{at}.mountPropagation")
+    here = f"{path}.recursiveReadOnly"
+    own = one_of(here, recursive, ("Disabled", "Enabled", "IfPossible"))
+    if recursive in ("Enabled", "IfPossible"):
+        if not mount.get("readOnly"):
+            own.append(forbidden(here, "may only be specified when readOnly is true"))
+        if propagation not in (None, "None"):
+            own.append(forbidden(here, "may only be specified when mountPropagation is None or not specified"))
+    return causes + placed(own, f"{at}.recursiveReadOnly")
 
 
 def _devices(path: str, devices: list[JsonObject], volumes: Mapping[Any, JsonObject]) -> list[FieldError]:
@@ -335,6 +298,11 @@ def _asked(path: str, kind: str, asked: JsonObject) -> list[FieldError]:
         causes += said(f"{path}.port", port, port_name_faults(port))
     if kind == "httpGet":
         causes += one_of(f"{path}.scheme", asked.get("scheme"), ("HTTP", "HTTPS"))
+        for index, header in enumerate(asked.get("httpHeaders") or ()):
+            name = header.get("name") or ""
+            if not re.fullmatch("[-A-Za-z0-9]+", name):
+                wrong = invalid_value(f"{path}.httpHeaders", name, _HEADER_WORDS)
+                causes += placed([wrong], f"{path}.httpHeaders[{index}].name")
     return causes
 
 
@@ -386,10 +354,19 @@ def resources(path: str, given: JsonObject) -> list[FieldError]:
 def pod_resources(path: str, given: JsonObject) -> list[FieldError]:
     """Requests and limits of the pod as a whole."""
     causes: list[FieldError] = []
-    for part in ("limits", "requests"):
-        for name in sorted(given.get(part) or {}):
-            if name not in ("cpu", "memory") and not name.startswith("hugepages-"):
-                causes.append(unsupported(f"{path}.{part}[{name}]", name, _OF_PODS))
+    limits, requests = given.get("limits") or {}, given.get("requests") or {}
+    for part, named in (("limits", limits), ("requests", requests)):
+        for name in sorted(named):
+            here = f"{path}.{part}[{name}]"
+            if of_pods(name):
+                continue
+            if "/" not in name and name not in STANDARD:
+                causes.append(invalid_value(here, name, "must be a standard resource type or fully qualified"))
+                continue
+            causes.append(unsupported(here, name, _OF_PODS))
+            if part == "requests" and name not in limits and not _overcommits(name):
+                missing = required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+                causes += placed([missing], f"{path}.requests.{name}")
     return causes or resources(path, given)
 
 
@@ -398,7 +375,14 @@ def _overcommits(name: str) -> bool:
 
 
 def _amount(path: str, name: str, written: Any) -> list[FieldError]:
-    return _resource_name(path, name) + resource_amount(path, name, written)
+    causes = _resource_name(path, name) + resource_amount(path, name, written)
+    value = amount(written)
+    if name.startswith("hugepages-") and value is not None and "/" not in name:
+        size = amount(name.removeprefix("hugepages-"))
+        if not size or size < 0 or size.denominator != 1 or value % size:
+            shown = canonical_quantity(written)
+            causes.append(invalid_value(path, shown, f"{shown} is not positive integer multiple of {name}"))
+    return causes
 
 
 def _resource_name(path: str, name: str) -> list[FieldError]:

@@ -6,11 +6,12 @@ DefaultTolerationSeconds. A projected service account token is not added: nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from tonnage.facts.labels import NOT_READY, UNREACHABLE
 from tonnage.objects import quantity
+from tonnage.objects.api.amounts import of_pods
 
 JsonObject: TypeAlias = dict[str, Any]
 _TAINTS = (NOT_READY, UNREACHABLE)
@@ -162,17 +163,18 @@ def requests_from_limits(spec: JsonObject) -> None:
     for container in _containers(spec):
         _requests_from_limits(container.get("resources", {}))
     if "resources" in spec:
-        _requests_from_limits(spec["resources"])
+        _requests_from_limits(spec["resources"], of_pods)
 
 
-def _requests_from_limits(resources: JsonObject) -> None:
+def _requests_from_limits(resources: JsonObject, copied: Callable[[str], bool] = lambda name: True) -> None:
     limits = resources.get("limits")
     if not isinstance(limits, dict) or not limits:
         return
-    requests = resources.setdefault("requests", {})
+    named = [name for name in limits if copied(name)]
+    requests = resources.setdefault("requests", {}) if named else {}
     if isinstance(requests, dict):
-        for name, amount in limits.items():
-            requests.setdefault(name, amount)
+        for name in named:
+            requests.setdefault(name, limits[name])
 
 
 def _tolerate(spec: JsonObject) -> None:

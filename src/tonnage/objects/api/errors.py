@@ -65,6 +65,7 @@ _PERCENT_WORDS = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN, _LONGEST_PORT = 63, 253, 15
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -74,6 +75,7 @@ _CONFIG_KEY_WORDS = (
 )
 IP_WORDS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _CIDR_WORDS = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+INT32_MAX = 2**31 - 1
 NOT_NEGATIVE = "must be greater than or equal to 0"
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 PORT_WORDS = "must be between 1 and 65535, inclusive"
@@ -212,6 +214,12 @@ def config_key_faults(text: str) -> list[str]:
     return [*faults, "must not start with '..'"] if text.startswith("..") else faults
 
 
+def descending_faults(text: str) -> list[str]:
+    """What keeps a path from leading downwards."""
+    faults = ["must be a relative path"] if text.startswith("/") else []
+    return [*faults, "must not contain '..'"] if ".." in text.split("/") else faults
+
+
 def said(field: str, value: Any, faults: Iterable[str]) -> list[FieldError]:
     return [invalid_value(field, value, fault) for fault in faults]
 
@@ -290,19 +298,52 @@ def metadata(obj: JsonObject, *, name_is_label: bool) -> list[FieldError]:
     for key in sorted(meta.get("annotations") or {}):
         own = said("metadata.annotations", key, qualified_faults(key.lower()))
         causes += placed(own, f"metadata.annotations.{key}")
-    for index, owner in enumerate(meta.get("ownerReferences") or ()):
-        for part in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(part):
-                wrong = invalid_value(f"metadata.ownerReferences.{part}", "", "must not be empty")
-                causes += placed([wrong], f"metadata.ownerReferences[{index}].{part}")
+    causes += _owners(meta.get("ownerReferences") or [])
     for index, finalizer in enumerate(meta.get("finalizers") or ()):
         here = f"metadata.finalizers[{index}]"
-        faults_of = qualified_faults(finalizer)
-        causes += said(here, finalizer, faults_of)
-        if not faults_of and "/" not in finalizer and finalizer not in _FINALIZERS:
-            why = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid_value(here, finalizer, why))
+        causes += placed(said("metadata.finalizers", finalizer, qualified_faults(finalizer)), here)
+        causes += said(here, finalizer, finalizer_faults(finalizer))
     return causes
+
+
+def finalizer_faults(text: str) -> list[str]:
+    """What keeps the name of a finalizer from being one of Kubernetes' own or of others."""
+    if "/" in text or text in _FINALIZERS:
+        return []
+    return ["name is neither a standard finalizer name nor is it fully qualified"]
+
+
+def _owners(owners: list[JsonObject]) -> list[FieldError]:
+    """metadata.ownerReferences; kube-apiserver names an entry's field without its number, or the whole list."""
+    causes: list[FieldError] = []
+    for index, owner in enumerate(owners):
+        version = owner.get("apiVersion") or ""
+        for part in ("apiVersion", "kind", "name", "uid"):
+            why = "" if owner.get(part) else "must not be empty"
+            if part == "apiVersion" and (version.count("/") > 1 or version.endswith("/")):
+                why = "version must not be empty"
+            if why:
+                wrong = invalid_value(f"metadata.ownerReferences.{part}", owner.get(part) or "", why)
+                causes += placed([wrong], f"metadata.ownerReferences[{index}].{part}")
+        if (version, owner.get("kind")) == ("v1", "Event"):
+            why = "/v1, Kind=Event is disallowed from being an owner"
+            message = f"Invalid value: {_in_order(owner, _OWNER)}: {why}"
+            at = f"metadata.ownerReferences[{index}]"
+            causes.append(FieldError("FieldValueInvalid", message, "metadata.ownerReferences", owner, why, at=at))
+    leading = [f"{one.get('kind')}/{one.get('name')}" for one in owners if one.get("controller")]
+    if len(leading) > 1:
+        found = f'Found "true" in references for {leading[0]} and {leading[1]}'
+        why = f"Only one reference can have Controller set to true. {found}"
+        shown = ",".join(_in_order(one, _OWNER) for one in owners)
+        message = f"Invalid value: [{shown}]: {why}"
+        causes.append(FieldError("FieldValueInvalid", message, "metadata.ownerReferences", owners, why))
+    return causes
+
+
+def _in_order(given: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    """A struct as kube-apiserver quotes it, its fields in this order."""
+    known = {key: given[key] for key in keys if key in given}
+    return json.dumps(known, separators=(",", ":"), ensure_ascii=False)
 
 
 # ---- numbers ----

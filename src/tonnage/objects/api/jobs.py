@@ -5,6 +5,9 @@ Source: kubernetes/kubernetes v1.36 pkg/apis/batch/validation.
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,6 +24,7 @@ from tonnage.objects.api.errors import (
     required,
     said,
     selector,
+    show,
     subdomain_faults,
     template_metadata,
     unsupported,
@@ -126,7 +130,7 @@ def _exit_codes(path: str, codes: JsonObject, spec: JsonObject) -> list[FieldErr
 
 
 def _success(path: str, spec: JsonObject) -> list[FieldError]:
-    """The rules by which a Job has succeeded early; what indexes they list is looked at by the API alone."""
+    """The rules by which a Job has succeeded early."""
     rules = spec["successPolicy"].get("rules") or []
     if not rules:
         return [required(path, "at least one rules must be specified when the successPolicy is specified")]
@@ -136,10 +140,42 @@ def _success(path: str, spec: JsonObject) -> list[FieldError]:
         if count is None and rule.get("succeededIndexes") is None:
             why = "at least one of succeededCount or succeededIndexes must be specified"
             causes.append(required(here, why))
+        listed = rule.get("succeededIndexes")
+        if listed:
+            number, wrong = _indexes(listed, spec.get("completions"))
+            if wrong:
+                why = f"error parsing succeededIndexes: {wrong}"
+                causes.append(invalid_value(f"{here}.succeededIndexes", listed, why))
+            elif count is not None and count > number:
+                why = f"must be less than or equal to {number} (the number of indexes in the specified "
+                causes.append(invalid_value(f"{here}.succeededCount", count, f"{why}succeededIndexes field)"))
         if count is not None and spec.get("completions") is not None and count > spec["completions"]:
             why = f"must be less than or equal to {spec['completions']} (the number of specified completions)"
             causes.append(invalid_value(f"{here}.succeededCount", count, why))
     return causes
+
+
+def _indexes(text: str, completions: int | None) -> tuple[int, str]:
+    """How many indexes a list such as ``0,2-4`` has, and what is wrong with it, empty for nothing."""
+    number, last = 0, -1
+    for fragment in text.split(","):
+        parts = fragment.split("-")
+        if len(parts) > 2:
+            rule = "violates the requirement that an index interval can have at most two parts separated by '-'"
+            return 0, f'the fragment "{fragment}" {rule}'
+        ends: list[int] = []
+        for part in parts:
+            if not re.fullmatch(r"\+?[0-9]+", part):
+                return 0, f'cannot convert string to integer for index: "{part}"'
+            index = int(part)
+            if completions is not None and index >= completions:
+                return 0, f'too large index: "{part}"'
+            if index <= last:
+                return 0, f"non-increasing order, previous: {last}, current: {index}"
+            ends.append(index)
+            last = index
+        number += ends[-1] - ends[0] + 1
+    return number, ""
 
 
 def _generated_selector(obj: JsonObject, spec: JsonObject) -> list[FieldError]:
@@ -167,8 +203,17 @@ def _mode(path: str, spec: JsonObject) -> list[FieldError]:
         return causes
     for name in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
         if spec.get(name) is not None:
-            causes.append(invalid_value(f"{path}.{name}", spec[name], "requires indexed completion mode"))
+            wrong = invalid_value(f"{path}.{name}", spec[name], "requires indexed completion mode")
+            shown = _rules_shown(spec[name]) if name == "successPolicy" else show(spec[name])
+            causes.append(replace(wrong, message=f"Invalid value: {shown}: {wrong.why}"))
     return causes
+
+
+def _rules_shown(policy: JsonObject) -> str:
+    """A success policy in the form of kube-apiserver's own struct."""
+    names = ("SucceededIndexes", "SucceededCount")
+    rules = [{name: rule.get(f"s{name[1:]}") for name in names} for rule in policy.get("rules") or ()]
+    return json.dumps({"Rules": rules}, separators=(",", ":"))
 
 
 def _template(above: str, spec: JsonObject) -> list[FieldError]:

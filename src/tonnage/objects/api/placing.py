@@ -73,7 +73,8 @@ def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
             causes += selector(f"{path}.{name}", term[name])
     causes += _label_keys(path, term)
     for index, namespace in enumerate(term.get("namespaces") or ()):
-        causes += said(f"{path}.namespaces[{index}]", namespace, label_faults(namespace))
+        own = said(f"{path}.namespace", namespace, label_faults(namespace))
+        causes += placed(own, f"{path}.namespaces[{index}]")
     key = term.get("topologyKey") or ""
     if not key:
         causes.append(required(f"{path}.topologyKey", "can not be empty"))

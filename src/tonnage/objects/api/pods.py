@@ -9,8 +9,9 @@ import re
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tonnage.objects.api.containers import INT32_MAX, containers, pod_resources, resources
+from tonnage.objects.api.containers import containers, pod_resources, resources
 from tonnage.objects.api.errors import (
+    INT32_MAX,
     FieldError,
     address,
     duplicate,
@@ -28,6 +29,7 @@ from tonnage.objects.api.errors import (
     within,
 )
 from tonnage.objects.api.placing import affinity, spread, tolerations
+from tonnage.objects.api.security import of_system, pod_security
 from tonnage.objects.api.volumes import volumes
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -35,12 +37,13 @@ JsonObject: TypeAlias = dict[str, Any]
 _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _POLICIES = ("Never", "PreemptLowerPriority")
 _SYSTEMS = ("linux", "windows")
-_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
-_SYSCTL_WORDS = (
-    "must have at most 253 characters and match regex "
-    r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+_MOST_SERVERS, _MOST_SEARCHES, _LONGEST_SEARCHES = 3, 32, 2048
+_SEARCH_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SEARCH = rf"{_SEARCH_LABEL}(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+_SEARCH_WORDS = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
+    f"start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SEARCH}')"
 )
-_IDS = ("runAsUser", "runAsGroup", "fsGroup")
 
 
 def pod_spec(
@@ -57,7 +60,7 @@ def pod_spec(
     causes += one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), restarts)
     causes += one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), _DNS)
     causes += labels(f"{path}.nodeSelector", spec.get("nodeSelector"))
-    causes += _security(path, spec)
+    causes += pod_security(path, spec)
     causes += _dns(f"{path}.dnsConfig", spec)
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         kind = gate.get("conditionType") or ""
@@ -88,31 +91,11 @@ def pod_spec(
     causes += _claims(path, spec)
     system = (spec.get("os") or {}).get("name")
     causes += one_of(f"{path}.os", system, _SYSTEMS) if spec.get("os") else []
-    return causes
-
-
-def _security(path: str, spec: JsonObject) -> list[FieldError]:
-    given, here = spec.get("securityContext") or {}, f"{path}.securityContext"
-    causes: list[FieldError] = []
-    for name in _IDS:
-        causes += within(f"{here}.{name}", given.get(name), 0, INT32_MAX)
-    for index, group in enumerate(given.get("supplementalGroups") or ()):
-        causes += within(f"{here}.supplementalGroups[{index}]", group, 0, INT32_MAX)
-    if spec.get("hostPID") and spec.get("shareProcessNamespace"):
-        why = "ShareProcessNamespace and HostPID cannot both be enabled"
-        wrong = invalid_value(f"{here}.shareProcessNamespace", True, why)
-        causes += placed([wrong], f"{path}.shareProcessNamespace")
-    seen: set[str] = set()
-    for index, one in enumerate(given.get("sysctls") or ()):
-        name = one.get("name") or ""
-        at = f"{here}.sysctls[{index}].name"
-        if not name:
-            causes.append(required(at))
-        elif len(name) > 253 or not _SYSCTL.fullmatch(name):
-            causes.append(invalid_value(at, name, _SYSCTL_WORDS))
-        elif name in seen:
-            causes.append(duplicate(at, name))
-        seen.add(name)
+    if system in _SYSTEMS:
+        causes += of_system(path, spec, system)
+    if spec.get("ephemeralContainers"):
+        why = "cannot be set on create" if path == "spec" else "ephemeral containers not allowed in pod template"
+        causes.append(forbidden(f"{path}.ephemeralContainers", why))
     return causes
 
 
@@ -126,8 +109,25 @@ def _dns(path: str, spec: JsonObject) -> list[FieldError]:
         if not servers:
             why = "must provide at least one DNS nameserver when `dnsPolicy` is None"
             causes.append(required(f"{path}.nameservers", why))
+    if len(servers) > _MOST_SERVERS:
+        why = f"must not have more than {_MOST_SERVERS} nameservers"
+        causes.append(invalid_value(f"{path}.nameservers", servers, why))
     for index, server in enumerate(servers):
         causes += address(f"{path}.nameservers[{index}]", server)
+    searches = (given or {}).get("searches") or []
+    if len(searches) > _MOST_SEARCHES:
+        why = f"must not have more than {_MOST_SEARCHES} search paths"
+        causes.append(invalid_value(f"{path}.searches", searches, why))
+    if len(" ".join(searches)) > _LONGEST_SEARCHES:
+        why = f"must not have more than {_LONGEST_SEARCHES} characters (including spaces) in the search list"
+        causes.append(invalid_value(f"{path}.searches", searches, why))
+    for index, search in enumerate(searches):
+        name = search.removesuffix(".")
+        if search != "." and not re.fullmatch(_SEARCH, name):
+            causes.append(invalid_value(f"{path}.searches[{index}]", name, _SEARCH_WORDS))
+    for index, option in enumerate((given or {}).get("options") or ()):
+        if not option.get("name"):
+            causes += placed([required(f"{path}.options[{index}]", "must not be empty")], f"{path}.options[{index}]")
     return causes
 
 

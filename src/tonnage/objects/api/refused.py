@@ -20,6 +20,7 @@ from tonnage.objects.api.errors import (
     at_least_zero,
     config_key_faults,
     count_or_percent,
+    finalizer_faults,
     forbidden,
     invalid_value,
     is_zero,
@@ -27,6 +28,7 @@ from tonnage.objects.api.errors import (
     network,
     one_of,
     placed,
+    qualified_faults,
     required,
     said,
     selector,
@@ -110,13 +112,13 @@ def _unsupported_strategy(path: str, kind: Any, supported: tuple[str, ...]) -> l
     return [replace(wrong, message=message, field=path, at=wrong.field)]
 
 
-def _template(spec: JsonObject) -> list[FieldError]:
+def _template(spec: JsonObject, kind: str = "ReplicaSet") -> list[FieldError]:
     template = spec.get("template") or {}
     inner, path = template.get("spec") or {}, "spec.template.spec"
     causes = template_metadata("spec.template.metadata", template.get("metadata") or {})
     causes += pod_spec(path, inner, restarts=("Always",))
     if inner.get("activeDeadlineSeconds") is not None:
-        why = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        why = f"activeDeadlineSeconds in {kind} is not Supported"
         causes.append(forbidden(f"{path}.activeDeadlineSeconds", why))
     return causes
 
@@ -132,7 +134,7 @@ def _replica_set(obj: JsonObject) -> list[FieldError]:
 def _daemon_set(obj: JsonObject) -> list[FieldError]:
     spec = obj.get("spec") or {}
     causes = selector_of_template(spec, "empty selector is invalid for daemonset", needed=False)
-    causes += _template(spec)
+    causes += _template(spec, "DaemonSet")
     causes += at_least_zero("spec.minReadySeconds", spec.get("minReadySeconds"))
     strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy"
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate") or {}
@@ -159,12 +161,24 @@ def _node(obj: JsonObject) -> list[FieldError]:
         replace(wrong, at=wrong.field.replace("metadata", "spec", 1))
         for wrong in taints("metadata.taints", spec.get("taints") or [])
     ]
-    for index, text in enumerate(spec.get("podCIDRs") or ()):
+    ranges = spec.get("podCIDRs") or []
+    for index, text in enumerate(ranges):
         causes += network(f"spec.podCIDRs[{index}]", text)
+    if len(ranges) > 2 or len({":" in text for text in ranges}) < len(ranges):
+        why = "may specify no more than one CIDR for each IP family"
+        causes.append(invalid_value("spec.podCIDRs", ranges, why))
     status = obj.get("status") or {}
     for part in ("capacity", "allocatable"):
         for name, written in sorted((status.get(part) or {}).items()):
             causes += resource_amount(f"status.{part}.{name}", name, written)
+    return causes
+
+
+def _namespace(obj: JsonObject) -> list[FieldError]:
+    causes: list[FieldError] = []
+    for index, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
+        own = said("spec.finalizers", name, [*qualified_faults(name), *finalizer_faults(name)])
+        causes += placed(own, f"spec.finalizers[{index}]")
     return causes
 
 
@@ -248,6 +262,7 @@ _BY_KIND: dict[str, Callable[[JsonObject], list[FieldError]]] = {
     "HorizontalPodAutoscaler": horizontal_pod_autoscaler,
     "PodDisruptionBudget": _pod_disruption_budget,
     "Node": _node,
+    "Namespace": _namespace,
     "ConfigMap": _config_map,
     "PriorityClass": _priority_class,
     "Lease": _lease,

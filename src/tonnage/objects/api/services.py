@@ -31,6 +31,7 @@ from tonnage.objects.api.errors import (
 JsonObject: TypeAlias = dict[str, Any]
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_NEAREST = ("PreferClose", "PreferSameZone", "PreferSameNode")
 _LONGEST_SESSION_S = 86_400
 
 
@@ -58,14 +59,61 @@ def service(obj: JsonObject) -> list[FieldError]:
         if key in seen:
             causes.append(_twice(here, port))
         seen.add(key)
-    if kind != "ExternalName" and own and own != "None":
+    return causes + _addresses(spec, kind) + _reach(spec, kind)
+
+
+def _addresses(spec: JsonObject, kind: Any) -> list[FieldError]:
+    """The addresses of a Service in the cluster, and their families."""
+    own, all_own, families = spec.get("clusterIP") or "", spec.get("clusterIPs") or [], spec.get("ipFamilies") or []
+    policy = spec.get("ipFamilyPolicy")
+    causes: list[FieldError] = []
+    if kind == "ExternalName":
+        if own or all_own:
+            wrong = forbidden("spec.clusterIPs", "may not be set for ExternalName services")
+            causes += placed([wrong], "spec.clusterIPs" if all_own else "spec.clusterIP")
+    elif all_own and not own:
+        causes.append(invalid_value("spec.clusterIPs", all_own, "must be empty when `clusterIP` is not specified"))
+    elif own == "None":
+        if len(all_own) > 1:
+            causes.append(invalid_value("spec.clusterIPs", all_own, "'None' must be the first and only value"))
+        if kind in ("NodePort", "LoadBalancer"):
+            wrong = invalid_value("spec.clusterIPs[0]", own, f"may not be set to 'None' for {kind} services")
+            causes += placed([wrong], "spec.clusterIP")
+    elif own:
         causes += placed(address("spec.clusterIPs[0]", own), "spec.clusterIP")
-    return causes + _reach(spec, kind)
+    for index, family in enumerate(families):
+        here = f"spec.ipFamilies[{index}]"
+        causes += one_of(here, family, ("IPv4", "IPv6"))
+        causes += [duplicate(here, family)] if family in families[:index] else []
+    causes += one_of("spec.ipFamilyPolicy", policy, ("PreferDualStack", "RequireDualStack", "SingleStack"))
+    if policy == "SingleStack" and sorted(families) == ["IPv4", "IPv6"]:
+        why = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
+        causes.append(invalid_value("spec.ipFamilyPolicy", policy, why))
+    return causes
+
+
+def _balanced(spec: JsonObject, kind: Any) -> list[FieldError]:
+    """What only a Service with a load balancer may have."""
+    causes: list[FieldError] = []
+    name = spec.get("loadBalancerClass")
+    for field in ("loadBalancerClass", "allocateLoadBalancerNodePorts"):
+        if kind != "LoadBalancer" and spec.get(field) is not None:
+            causes.append(forbidden(f"spec.{field}", "may only be used when `type` is 'LoadBalancer'"))
+    if kind == "LoadBalancer" and name is not None:
+        causes += said("spec.loadBalancerClass", name, qualified_faults(name))
+    port, here = spec.get("healthCheckNodePort") or 0, "spec.healthCheckNodePort"
+    if port and (kind != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local"):
+        why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        causes.append(invalid_value(here, port, why))
+    elif port and not 1 <= port <= 65535:
+        causes.append(invalid_value(here, port, PORT_WORDS))
+    return causes
 
 
 def _reach(spec: JsonObject, kind: Any) -> list[FieldError]:
     """From where a Service is reached, and for how long by the same client."""
-    causes: list[FieldError] = []
+    causes = _balanced(spec, kind)
+    causes += one_of("spec.trafficDistribution", spec.get("trafficDistribution"), _NEAREST)
     for index, text in enumerate(spec.get("externalIPs") or ()):
         causes += address(f"spec.externalIPs[{index}]", text)
     ranges = spec.get("loadBalancerSourceRanges") or []

@@ -5,7 +5,7 @@ Source: eksctl-io/eksctl pkg/apis/eksctl.io/v1alpha5 (validation.go, types.go).
 
 from __future__ import annotations
 
-from tonnage.objects.api.containers import INT32_MAX
+from tonnage.objects.api.errors import INT32_MAX
 from tonnage.objects.api.placing import EFFECTS
 from tonnage.objects.eksctl import ClusterConfig, EksctlGroup
 from tonnage.objects.validate.common import Report

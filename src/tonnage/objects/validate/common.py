@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 
 from tonnage.errors import Problem, Where
 from tonnage.objects import quantity
-from tonnage.objects.api.containers import INT32_MAX
-from tonnage.objects.api.errors import FieldError, labels, said, selector
+from tonnage.objects.api.errors import INT32_MAX, FieldError, labels, said, selector
 from tonnage.objects.api.placing import taints
 from tonnage.objects.decode import show
 
