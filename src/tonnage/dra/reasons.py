@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.dra.selecting import ABSENT, MATCHES, NoValue
 from tonnage.dra.ways import HINDRANCES, ClaimWays, Reader, RequestOption, title
@@ -13,8 +14,7 @@ from tonnage.objects.dra import EXTENDED_CLAIM
 _EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ThrownOut:
+class ThrownOut(Struct, frozen=True):
     """Devices that are not for a request. ``why``: a word: selector, broken, gate, node, held, taint, capacity,
     counters. ``text``: the expression of a selector. ``devices``: how many; ``examples``: the first of them."""
 
@@ -36,8 +36,7 @@ class ThrownOut:
         return f"{self.devices} {HINDRANCES[self.why]}"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRefusal:
+class RequestRefusal(Struct, frozen=True):
     """Of one way to serve a request: how many devices it needs, how many there are on the node and could be had, and
     what became of the others. ``all_devices``: it asks for all that match, and none may be taken."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.capacity import consumed, nano
 from tonnage.dra.constraints import Constraint
@@ -71,8 +73,7 @@ class RequestOption:
         return len(self.device_class.spec.selectors)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimWays:
+class ClaimWays(Struct, frozen=True):
     """A claim's requests, each with its ways, and its constraints."""
 
     claim: ResourceClaim

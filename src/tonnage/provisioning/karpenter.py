@@ -34,6 +34,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Wait
 from tonnage.objects import karpenter
@@ -80,8 +81,7 @@ class NewNodeClaim:
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(Struct, frozen=True):
     """Where each pod goes, before anything is bought. ``claims`` in the order of planning; ``unplanned`` as in
     :class:`Plan`."""
 

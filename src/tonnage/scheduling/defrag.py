@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.fleet.filters import OPEN
 from tonnage.fleet.snapshot import Snapshot
@@ -54,8 +55,7 @@ class DefragLimits:
     schedulers: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodMove:
+class PodMove(Struct, frozen=True):
     """One pod from one node to another, by rows."""
 
     pod: int

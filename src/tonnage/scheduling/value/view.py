@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL, Kind
@@ -34,8 +34,7 @@ HOST_ALONE = 1_000.0
 """``host`` counts this many times more on nodes without devices, where nothing else counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Valued:
+class Valued(Struct, frozen=True):
     """The placement policy with these weights, as :data:`tonnage.scheduling.policies.PlacementPolicy` says."""
 
     weights: Weights
