@@ -33,9 +33,9 @@ TRACE = Path("traces") / "azure2023_conv.csv.gz"
 LOADS = (1.2, 1.0, 0.85, 0.7, 0.55)
 WINDOWS_S = (120, 300)
 MINIMA = (1, 2, 4)
-ZS = (0.3, 0.6, 1.0, 1.5, 2.0, 3.0)
+ZS = (0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0)
 ORACLE_RUNS, QUICK_ORACLE_RUNS = 24, 9
-REACHED = {"slo-gap-closed-surge": 0.3, "slo-of-rule-surge": 0.65, "slo-share-day": 0.985, "slo-reversals-flat": 3.5}
+REACHED = {"slo-share-day": 0.985, "slo-of-rule-flat": 0.6}
 """Of the bars that are known to be missed, what may not get worse."""
 COLUMNS = ("traffic", "policy", "setting", "share", "in_grace", "gpu_hours", "most", "reversals_per_h", "of_oracle")
 

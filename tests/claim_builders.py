@@ -86,7 +86,7 @@ def _by_template() -> dict[str, str]:
 
 
 def _with(made: Fleet, one: FleetPod) -> FleetPod:
-    need = made.device_claims.need(one.namespace, one.name, one.uid, one.spec.resource_claims)
+    need = made.device_claims.need(one.namespace, one.name, one.uid, one.spec)
     return replace(one, claims=need)
 
 

@@ -29,7 +29,8 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 def pytest_configure() -> None:
-    """The same seed for all workers, whenever each of them looks."""
+    """The same seed for all workers, whenever each of them looks; and no defaults of whoever runs the tests."""
+    os.environ["TONNAGE_CONFIG"] = ""
     os.environ.setdefault(FIRST, str(first_seed()))
 
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import msgspec
 
 from tonnage.errors import Where
-from tonnage.objects.core import Taint
-from tonnage.objects.dra import AllocationResult
+from tonnage.objects.core import ContainerExtendedResourceRequest, Taint
+from tonnage.objects.dra import AllocationResult, DeviceRequest
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A number that a person can check, or a name. ``None`` is "no data", which is not zero."""
@@ -79,11 +79,21 @@ def _show(value: Scalar) -> str:
     return str(value)
 
 
+class ExtendedClaim(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceClaim that is made for the extended resources of a pod: what it asks for, and which container has what
+    of it."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+
+
 class ClaimAllocation(msgspec.Struct, frozen=True, gc=False):
-    """The devices that a ResourceClaim gets."""
+    """The devices that a ResourceClaim gets. ``extended``: of one that is made with that, for the extended resources
+    of its pod, and is deleted where it is given up."""
 
     claim: Ref
     allocation: AllocationResult
+    extended: ExtendedClaim | None = None
 
 
 class Bind(msgspec.Struct, frozen=True, tag="Bind", gc=False):

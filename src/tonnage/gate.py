@@ -26,6 +26,7 @@ from tonnage.decisions import (
 )
 from tonnage.errors import InputError
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
+from tonnage.fleet.claim_asks import key_of
 from tonnage.fleet.cluster_state import State
 from tonnage.fleet.filters import UNSCHEDULABLE, refusal
 from tonnage.fleet.geometry import geometry
@@ -99,17 +100,23 @@ def _bind(state: State, decision: Bind) -> Stale | None:
 
 def _claims(fleet: Fleet, pod_row: int, node: int, decision: Bind) -> Stale | None:
     """What does not hold any more of the pod's ResourceClaims: whether they can have what was allocated to them."""
-    need, claims = fleet.pod(pod_row).spec.claims, fleet.device_claims
-    if not (need.keys or need.waits or decision.claims):
+    need, claims, made = fleet.pod(pod_row).spec.claims, fleet.device_claims, fleet.extended_claim(pod_row, node)
+    if not (need.keys or need.waits or need.held or made or decision.claims):
         return None
     given = {(one.claim.namespace, one.claim.name): one for one in decision.claims}
-    if need.waits or not given.keys() <= set(need.keys):
+    own = key_of(made) if made is not None else None
+    if need.waits or need.held or not given.keys() <= {*need.keys, own}:
         return Stale(need.waits or f"pod {fleet.pod(pod_row).key} names other ResourceClaims than before")
     for key, one in given.items():
         claim = claims.claims.get(key)
+        if made is not None and key == own:
+            asked = one.extended.requests if one.extended is not None else ()
+            if list(asked) != made.spec.devices.requests:
+                return Stale(f"{one.claim} would ask for other devices on {decision.node}")
+            continue
         if claim is None or one.claim.uid not in ("", claim.metadata.uid):
             return Stale(f"{one.claim} is gone")
-    why = claims.overtaken(need.keys, fleet.node_view(node), {key: one.allocation for key, one in given.items()})
+    why = claims.overtaken(need.keys, fleet.node_view(node), {key: one.allocation for key, one in given.items()}, made)
     return Stale(why) if why else None
 
 

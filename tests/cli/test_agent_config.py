@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cli_builders import tonnage
 
 from tonnage.cli.agent_config import PluginConfig
 from tonnage.errors import InputError
@@ -94,3 +95,10 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     assert not config.changed()
     os.utime(file, ns=(1, 1))
     assert config.changed()
+
+
+@pytest.mark.parametrize("part", ["dra", "labels", "doctor"])
+def test_an_empty_name_of_simulated_cards_is_not_this_machine(capfd: pytest.CaptureFixture[str], part: str) -> None:
+    ran = tonnage(capfd, "agent", part, "--simulated", "")
+    assert ran.code == 2
+    assert "--simulated" in ran.err and "the name is empty" in ran.err

@@ -149,7 +149,8 @@ def test_violated_invariants_are_said_aloud(results: list[Result]) -> None:
 
 def test_names_with_brackets_are_not_taken_for_markup(results: list[Result]) -> None:
     odd = msgspec.json.decode(msgspec.json.encode(results[0]), type=Result)
-    odd.services[0].name = odd.cost.lines[1].owner = odd.policy = "a[red]b"
+    odd.services[0].name = odd.policy = "a[red]b"
+    odd.cost.lines[1] = msgspec.structs.replace(odd.cost.lines[1], owner="a[red]b")
     target = console(terminal=False)
     output.summary(odd, target)
     assert printed(target).count("a[red]b") == 3

@@ -190,3 +190,15 @@ def test_a_history_without_replicas_says_what_to_give(tmp_path: Path, capfd: pyt
         ran.out.split()
     )
     assert "give --replicas N" in " ".join(ran.out.split())
+
+
+def test_of_a_scenario_whose_history_is_given_the_manifests_of_a_policy_are_explained(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    history = ("--samples", "docs/files/scale-history/metrics.txt", "-o", "json")
+    surge = "examples/traffic-surge"
+    of_scenario = explained(capfd, surge, "--policy", "corrected", *history)
+    of_manifests = explained(capfd, f"{surge}/manifests/corrected", *history)
+    assert of_scenario["left_out"] == of_manifests["left_out"] != []
+    ran = tonnage(capfd, "scale", "explain", surge, "--policy", "best", *history)
+    assert ran.code == 2 and "no policy 'best'" in ran.err

@@ -13,15 +13,15 @@ import pytest
 from cli_builders import tonnage
 
 from tonnage import __version__
-from tonnage.cli import COMMANDS
-from tonnage.cli.shell import SHELLS, VARIABLE
+from tonnage.cli import COMMANDS, COMPLETING
+from tonnage.cli.shell import SHELLS
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_what_is_sourced_asks_this_program(capfd: pytest.CaptureFixture[str], shell: str) -> None:
     ran = tonnage(capfd, "completion", shell)
     assert ran.code == 0
-    assert f"{VARIABLE}={shell}_complete" in ran.out
+    assert f"{COMPLETING}={shell}_complete" in ran.out
     assert not ran.err
 
 

@@ -107,6 +107,13 @@ def test_an_h100_with_535_161_08_satisfies(expression: str, expected: bool) -> N
     assert require.evaluate(expression, known).holds is expected
 
 
+@pytest.mark.parametrize("rule", ["cuda>=12..4", "cuda>=12.4.", "driver<535..1"])
+def test_a_version_with_a_point_too_many_is_refused_where_it_is_typed(rule: str) -> None:
+    with pytest.raises(InputError, match="is not a version"):
+        require.parse_strictly(rule, "WHAT")
+    assert not require.parse(rule)[0][0].problem  # a container with it starts
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [

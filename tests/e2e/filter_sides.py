@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 from e2e_builders import condition
-from filter_worlds import CLAIMS, GATES, HOLD, NAMESPACES, RUNTIMES, TEAMS, ZONE, World
+from filter_worlds import CLAIMS, CLASSES, DRIVER, GATES, HOLD, NAMESPACES, RUNTIMES, TEAMS, ZONE, World
 
 from e2e.api import Api, Json
 from e2e.control_plane import SCHEDULER, ControlPlane
@@ -23,7 +23,7 @@ from tonnage.decisions import Bind, Wait
 from tonnage.live.feed import Changes
 from tonnage.live.groups import Groups
 from tonnage.live.observed import Observed
-from tonnage.objects import core, storage
+from tonnage.objects import core, dra, storage
 from tonnage.objects.base import KubeObject
 from tonnage.scheduling import place
 from tonnage.scheduling.explain import CONFLICT
@@ -32,9 +32,13 @@ from tonnage.workloads.membership import epoch
 GATED = "SchedulingGated"
 GATES_FLAG = f"--feature-gates={','.join(f'{gate}=true' for gate in GATES)}"
 STRATEGIC = "application/strategic-merge-patch+json"
+V1 = "resource.k8s.io/v1"
+DEVICES = f"/apis/{V1}"
 NO_SCORE = "running PreScore plugin"
 """How kube-scheduler begins to say that it cannot compare the nodes that fit."""
-_MESSAGE = re.compile(r"0/\d+ nodes are available: (.*?)\.? ?(?:no new claims to deallocate, )?(?:preemption: .*)?")
+_MESSAGE = re.compile(
+    r"0/\d+ nodes are available: (.*?)\.? ?(?:no new claims to deallocate, |still not schedulable, )?(?:preemption: .*)?"
+)
 
 
 @dataclass
@@ -120,17 +124,34 @@ class Theirs:
         for namespace in NAMESPACES:
             for name in CLAIMS:
                 _bound(self.api, namespace, name)
+        for name, resource in CLASSES.items():
+            text = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].kind == '{name}'"
+            spec: Json = {"selectors": [{"cel": {"expression": text}}]}
+            spec |= {"extendedResourceName": resource} if resource else {}
+            body = {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+            self.api.create(f"{DEVICES}/deviceclasses", body)
 
     def begin(self, world: World) -> list[Json]:
         """The nodes of the world, and nothing else, in the API and in the scheduler's cache; as they are stored."""
         for path in list(self._held):
             self.let_go(path)
         self.api.each(lambda ns: self.api.delete(f"/api/v1/namespaces/{ns}/pods"), NAMESPACES)
+        for claim in self.claims():
+            meta = claim["metadata"]
+            at = f"{DEVICES}/namespaces/{meta['namespace']}/resourceclaims/{meta['name']}"
+            self.api.patch(at, {"metadata": {"finalizers": None}})
+            self.api.delete(at)
+        self.api.delete(f"{DEVICES}/resourceslices")
         self.api.delete("/api/v1/nodes")
         self._await_cache(0)
+        self.api.each(lambda one: self.api.create(f"{DEVICES}/resourceslices", one), world.slices)
         self.api.each(lambda node: self.api.create("/api/v1/nodes", node), world.nodes)
         self._await_cache(len(world.nodes))
         return self.api.items("/api/v1/nodes")
+
+    def claims(self) -> list[Json]:
+        """The claims that there are: those that the scheduler has made for extended resources of pods."""
+        return self.api.items(f"{DEVICES}/resourceclaims")
 
     def _await_cache(self, nodes: int) -> None:
         """It is counted once a second."""
@@ -233,6 +254,9 @@ _TYPES: Mapping[str, type[KubeObject]] = {
     "Namespace": core.Namespace,
     "PersistentVolume": storage.PersistentVolume,
     "PersistentVolumeClaim": storage.PersistentVolumeClaim,
+    "DeviceClass": dra.DeviceClass,
+    "ResourceSlice": dra.ResourceSlice,
+    "ResourceClaim": dra.ResourceClaim,
 }
 
 
@@ -268,8 +292,20 @@ class Ours:
                 state.see_node(old, new)
             case "Namespace":
                 state.see_namespace(old, new)
+            case "DeviceClass" | "ResourceSlice" | "ResourceClaim":
+                state.see_devices(old, new)
             case _:
                 state.see_volumes(old, new)
+
+    def claim_for(self, pod: Json) -> tuple[list[Json], list[Json]]:
+        """The requests of the claim for the extended resources of a pod on its node, and which container has what."""
+        spec, asks = msgspec.convert(pod["spec"], core.PodSpec, strict=False), self.fleet.device_claims.asks
+        served = self.fleet.served(self.fleet.node_by_name[pod["spec"]["nodeName"]])
+        meta = pod["metadata"]
+        need = asks.need(meta["namespace"], meta["name"], meta["uid"], spec)
+        made = asks.extended_claim(meta["namespace"], meta["name"], meta["uid"], need.asks, served)
+        requests = [_defaulted(msgspec.to_builtins(one)) for one in made.spec.devices.requests] if made else []
+        return requests, [msgspec.to_builtins(one) for one in asks.mappings(spec, served)]
 
     def answer(self, pod: Json) -> Answer:
         """What is decided for the pod, the only one that is pending, and the nodes that it may go to."""
@@ -287,6 +323,12 @@ class Ours:
             case []:
                 return Answer(reasons={GATED: 1})
         raise AssertionError("one pod is pending")
+
+
+def _defaulted(request: Json) -> Json:
+    """A request as the API server stores it."""
+    defaults = {"allocationMode": "ExactCount", "count": 1}
+    return {**request, "exactly": {**defaults, **request["exactly"]}}
 
 
 def path(one: Json) -> str:

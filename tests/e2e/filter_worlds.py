@@ -1,5 +1,6 @@
 """Nodes and pods from a seed, for comparing schedulers: every field of nodes and pods by which kube-scheduler 1.36 keeps
-a pod off a node, in all mixes. Left out are claims of DRA, pod groups, and what makes room (priorities)."""
+a pod off a node, in all mixes; extended resources are a device plugin's or served by devices of classes. Left out are
+ResourceClaims that pods name, pod groups, and what makes room (priorities)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,11 @@ GATES = ("TaintTolerationComparisonOperators", "UserNamespacesHostNetworkSupport
 RESTART_ALL, USER_NAMESPACES = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
 ZONE, DISK, SIZE, RACK = "topology.kubernetes.io/zone", "disk", "size", "rack"
 NIC = "example.com/nic"
+DRIVER = "devices.example.com"
+CLASSES: dict[str, str | None] = {"nic": NIC, "fpga": "example.com/fpga", "nvme": None}
+"""Classes of devices, each with the extended resource that it serves beside that of its own name."""
+OWN_NAME = "deviceclass.resource.kubernetes.io/"
+BY_CLAIMS = (NIC, NIC, "example.com/fpga", "example.com/fpga", f"{OWN_NAME}nvme", f"{OWN_NAME}nic")
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 TAINTS: tuple[Json, ...] = (
     {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
@@ -52,6 +58,7 @@ class World:
         self._random = random.Random(f"filters/{seed}/{roomy}")
         self._roomy = roomy
         self.nodes = [self._node(i) for i in range(self._random.randint(4, 12))]
+        self.slices = [made for one in self.nodes if (made := self._slice(one["metadata"]["name"])) is not None]
 
     def pods(self, count: int) -> list[Json]:
         """Pods, in the order in which they are asked for."""
@@ -98,6 +105,18 @@ class World:
         if draw.random() < 0.1:
             made["status"]["conditions"][0]["status"] = draw.choice(("False", "Unknown"))
         return made
+
+    def _slice(self, on: str) -> Json | None:
+        """What a driver has published of the node, if one has."""
+        draw = self._random
+        kinds = [kind for kind in CLASSES for _ in range(draw.choice((0, 1, 3)))] if draw.random() < 0.6 else []
+        devices = [
+            {"name": f"{kind}-{number}", "attributes": {"kind": {"string": kind}}} for number, kind in enumerate(kinds)
+        ]
+        spec = {"driver": DRIVER, "nodeName": on, "pool": {"name": on, "generation": 1, "resourceSliceCount": 1}}
+        meta = {"name": f"{on}-devices"}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta}
+        return {**kind, "spec": {**spec, "devices": devices}} if devices else None
 
     # ---- pods ----
 
@@ -150,6 +169,9 @@ class World:
             one: Json = {"name": f"init-{len(found)}", "image": "none", "resources": {"requests": requests}}
             if draw.random() < 0.4:
                 one["restartPolicy"] = "Always"
+            if draw.random() < 0.2:
+                requests[draw.choice(BY_CLAIMS)] = draw.choice("12")
+                one["resources"]["limits"] = {name: n for name, n in requests.items() if "/" in name}
             found.append(one)
         return {"initContainers": found} if found else {}
 
@@ -209,8 +231,8 @@ class World:
         limits: dict[str, str] = {}
         if draw.random() < 0.25:
             limits[GPU] = draw.choice(("1", "1", "2", "4"))
-        if draw.random() < 0.06:
-            limits[NIC] = draw.choice(("1", "2"))
+        for resource in draw.sample(BY_CLAIMS, draw.choice((1, 1, 2))) if draw.random() < 0.2 else ():
+            limits[resource] = draw.choice(("1", "1", "2"))
         for resource, amounts, often in (
             (LOCAL, ("1Gi", "3Gi", "30Gi"), 0.15),
             (EPC, ("1", "90000000"), 0.05),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import sampling
-from filter_sides import GATED, GATES_FLAG, STRATEGIC, Extender, Ours, Theirs, path
+from filter_sides import DEVICES, GATED, GATES_FLAG, STRATEGIC, V1, Extender, Ours, Theirs, path
 from filter_worlds import HOLD, VERSIONS, World
 
 from e2e.api import Json
@@ -38,6 +38,7 @@ ENOUGH = {
     "relabelled": 1,
     "being deleted": 1,
     "resized": 1,
+    "served by a claim": 2,
 }
 """Of each, in three pairs of worlds; ten times that in all."""
 REASONS = (
@@ -47,6 +48,7 @@ REASONS = (
     "Insufficient nvidia.com/gpu",
     "Insufficient nvidia.com/mig-3g.40gb",
     "Insufficient example.com/nic",
+    "cannot allocate all claims",
     "Too many pods",
     "node(s) were unschedulable",
     "node(s) had untolerated taint(s)",
@@ -126,7 +128,13 @@ class _Comparison:
             for kind, plural in listed
             for one in theirs.api.items(f"/api/v1/{plural}")
         ]
-        self.ours = Ours(*there, *(node | {"apiVersion": "v1", "kind": "Node"} for node in theirs.begin(world)))
+        nodes = [node | {"apiVersion": "v1", "kind": "Node"} for node in theirs.begin(world)]
+        devices = [
+            one | {"apiVersion": V1, "kind": kind}
+            for kind, plural in (("DeviceClass", "deviceclasses"), ("ResourceSlice", "resourceslices"))
+            for one in theirs.api.items(f"{DEVICES}/{plural}")
+        ]
+        self.ours = Ours(*there, *devices, *nodes)
 
     def run(self) -> None:
         """Ask for every pod of the world."""
@@ -201,7 +209,22 @@ class _Comparison:
         if HOLD in (pod["metadata"].get("finalizers") or ()):
             self.theirs.api.delete(path(pod))
             tally.outcomes["being deleted"] += 1
-        self.ours.see(self.theirs.api.get(path(pod)))
+        claims = self.theirs.claims()
+        for one in claims:
+            self.ours.see(one | {"apiVersion": V1, "kind": "ResourceClaim"})
+        mine = [one for one in claims if one["metadata"]["ownerReferences"][0]["name"] == pod["metadata"]["name"]]
+        tally.outcomes["served by a claim"] += len(mine)
+        now = self.theirs.api.get(path(pod))
+        for one in mine:
+            self._compare_claim(one, now)
+        self.ours.see(now)
+
+    def _compare_claim(self, claim: Json, pod: Json) -> None:
+        """Ours would have made the same claim for the pod on that node."""
+        made = self.ours.claim_for(pod)
+        theirs = (claim["spec"]["devices"]["requests"], pod["status"]["extendedResourceClaimStatus"]["requestMappings"])
+        if made != theirs:
+            self.tally.wrong.append(f"claim of {path(pod)}: they made {theirs}, we {made}")
 
     def _resized(self, pod: Json) -> Json:
         """A kubelet that is at work on the pod: it has and was granted other amounts than are asked for."""

@@ -35,7 +35,7 @@ def claiming(
     known.see(one)
     written = [{"name": "gpu", "resourceClaimName": one.name}]
     made = pod(name, namespace=NAMESPACE, resourceClaims=written)
-    return replace(made, claims=known.need(NAMESPACE, name, made.uid, written))
+    return replace(made, claims=known.need(NAMESPACE, name, made.uid, made.spec))
 
 
 def types_of(spec: core.PodSpec) -> list[str]:

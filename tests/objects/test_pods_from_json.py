@@ -191,6 +191,28 @@ def test_the_garbage_collector_is_left_as_it_was() -> None:
     assert gc.isenabled()
 
 
+def test_new_pods_are_not_walked_over_by_the_collector() -> None:
+    data, young = listed(*(pod() for _ in range(2000))), [0]
+    gc.unfreeze()  # tests/conftest.py sets aside what is there
+    try:
+        gc.collect()
+        gc.callbacks.append(lambda phase, info: young.append(len(gc.get_objects(generation=0))))
+        load.pods_from_json(data)
+        gc.callbacks.pop()
+        assert max(young) < 2000, "a list in each pod alone is as many"
+        assert gc.get_freeze_count() == 0, "they are collected when nobody needs them"
+    finally:
+        gc.freeze()
+
+
+def test_what_somebody_has_set_aside_from_collections_stays_aside() -> None:
+    gc.freeze()
+    aside = gc.get_freeze_count()
+    load.pods_from_json(listed(*(pod() for _ in range(10))))
+    assert aside - 100 < gc.get_freeze_count() <= aside
+    assert gc.isenabled()
+
+
 @settings(max_examples=examples(30))
 @given(st.integers(0, 30), st.integers(0, 10**6), st.sampled_from([None, 1]))
 def test_every_unknown_field_is_found_whatever_the_seed(n: int, seed: int, indent: int | None) -> None:

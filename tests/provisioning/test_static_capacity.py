@@ -85,3 +85,19 @@ def test_nodes_go_that_are_empty_then_unprotected_then_cheap_to_move() -> None:
 def test_no_pod_launches_a_node_of_a_static_nodepool() -> None:
     found = plan(pods(1, shape()), [], [static_pool(1)], MARKET)
     assert found.launches == () and len(found.waits) == 1
+
+
+@pytest.mark.parametrize(("replicas", "nodes"), [(0, "no nodes"), (1, "1 node"), (3, "3 nodes")])
+def test_a_static_nodepool_is_named_among_those_that_launch_nothing_for_a_pod(replicas: int, nodes: str) -> None:
+    (wait,) = plan(pods(1, shape()), [], [static_pool(replicas)], MARKET).waits
+    (refused,) = wait.reason.alternatives
+    assert refused.name == "NodePool fixed"
+    assert refused.why == f"it is static: it has {nodes} (replicas: {replicas}), whatever pods there are"
+
+
+def test_nodes_of_a_static_nodepool_come_for_as_many_pods_as_there_are_nodes() -> None:
+    coming = static.to_come(static_pool(1))
+    assert not coming.is_static
+    found = plan(pods(40, shape()), [], [coming], MARKET)
+    assert len(found.launches) == 1
+    assert static.to_come(static_pool(0)).is_static

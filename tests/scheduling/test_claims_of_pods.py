@@ -75,7 +75,7 @@ def test_claims_of_one_name_in_two_namespaces_are_two() -> None:
     other = msgspec.structs.replace(known.claims[NAMESPACE, "mine"], metadata=ObjectMeta(name="mine", namespace="else"))
     known.see(other)
     here = sharing(made, "a", "mine")
-    need = known.need("else", "a", "uid", here.spec.resource_claims)
+    need = known.need("else", "a", "uid", here.spec)
     add(made, here, replace(here, namespace="else", uid="uid-else", claims=need))
     bind_all(made, decide(made))
     given = [known.allocation_of((space, "mine")) for space in (NAMESPACE, "else")]
@@ -133,7 +133,7 @@ def test_a_claim_that_is_not_there_is_waited_for(claims: dict[str, str], says: s
     made = fleet_of("n", slices=[gpus("n")])
     one = own(made, "a")
     made.device_claims.note_pod(NAMESPACE, "a", [{"name": n, "resourceClaimName": c} for n, c in claims.items()])
-    need = made.device_claims.need(NAMESPACE, "a", one.uid, one.spec.resource_claims)
+    need = made.device_claims.need(NAMESPACE, "a", one.uid, one.spec)
     add(made, replace(one, claims=need))
     assert verdict(made, "a") == f"0/1 nodes are available: {says}"
 
@@ -142,7 +142,7 @@ def test_a_template_that_asks_for_nothing_holds_nobody_back() -> None:
     made = fleet_of("n")
     one = own(made, "a")
     made.device_claims.note_pod(NAMESPACE, "a", [{"name": "gpu", "resourceClaimName": None}])
-    add(made, replace(one, claims=made.device_claims.need(NAMESPACE, "a", one.uid, one.spec.resource_claims)))
+    add(made, replace(one, claims=made.device_claims.need(NAMESPACE, "a", one.uid, one.spec)))
     assert placed(made) == {"a": "n"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import GPU, HOSTNAME, affinity_term, away, decide, node, pod
+from gang_builders import gang
 from preemption_builders import Cluster, budget, cluster, nominated, victims, web
 from tonnage.decisions import Bind, Evict, Wait
 from tonnage.fleet.snapshot import PodLife
@@ -165,6 +166,15 @@ def test_pods_marked_do_not_disrupt_and_pods_of_their_node_stay() -> None:
     agent = made.fleet.pod(made.row("default/agent"))
     object.__setattr__(agent.spec, "daemon", True)
     assert victims(made.decide()) == set()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (2, 1, 0)])
+def test_victims_go_in_the_order_of_their_names_whenever_the_world_heard_of_them(order: tuple[int, ...]) -> None:
+    alone = [pod(f"a{number}", gpus=1) for number in order]
+    assert [one.pod.name for one in full(alone).decide() if isinstance(one, Evict)] == ["a0", "a1", "a2"]
+    together = [pod(f"a{number}", gpus=1, gang="default/g") for number in order]
+    made = cluster(node("a", gpus=4), bound={"a": together}, pods=[wanting()], gangs=[gang(3)])
+    assert [one.pod.name for one in made.decide() if isinstance(one, Evict)] == ["a0", "a1", "a2"]
 
 
 def test_without_preemption_nobody_is_evicted() -> None:

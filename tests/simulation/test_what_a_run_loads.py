@@ -41,13 +41,15 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What is loaded after requests were served by ten replicas on nodes that were there."""
+    """Modules and attributes of the catalogue after requests were served by ten replicas on nodes that were there."""
     trace: Path = tmp_path_factory.mktemp("trace") / "requests.csv"
     rows = [f"2023-11-16 18:15:{second:02d}.0000000,{100 * second},{10 * second}\n" for second in range(1, 40)]
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
     code = (
         "import sys\nfrom benchmarks.main import azure_hour\n"
-        "ran = azure_hour(sys.argv[1], '')\nassert ran['requests'] == 39, ran\nprint(*sys.modules)"
+        "ran = azure_hour(sys.argv[1], '')\nassert ran['requests'] == 39, ran\n"
+        "from tonnage.provisioning.catalogue import Catalogue\n"
+        "print(*sys.modules, *(f'catalogue.{one}' for one in vars(Catalogue.load())))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(trace)], cwd=ROOT, capture_output=True, text=True, check=False
@@ -61,3 +63,8 @@ def test_plain_serving_leaves_out_what_is_needed_elsewhere(where: str, loaded: s
     assert "tonnage.inference.engine.engine" in loaded
     assert [name for name in ELSEWHERE[where] if find_spec(name) is None] == [], "no such modules"
     assert [name for name in ELSEWHERE[where] if name in loaded] == []
+
+
+def test_a_run_that_launches_no_nodes_makes_no_tables_of_offerings(loaded: set[str]) -> None:
+    assert "catalogue.names" in loaded
+    assert not {"catalogue.pairs", "catalogue.prices", "catalogue.exotic"} & loaded

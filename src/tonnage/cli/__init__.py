@@ -21,6 +21,10 @@ INTERNAL_ERROR = 70
 CLOSED_PIPE = 141
 """Exit code when whoever reads the output has closed it: 128 and the number of SIGPIPE."""
 
+PROGRAM = "tonnage"
+COMPLETING = "_TONNAGE_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
+
 MOST_ERRORS = 100
 """Lines about an input; whoever gets more reads no further."""
 
@@ -81,6 +85,7 @@ COMMANDS = {
     "dump": ("tonnage.cli.cluster", "dump", "A cluster's objects, as FILES of other commands."),
     "render": ("tonnage.cli.render", "render", "Manifests for a cluster, from what it has: the agent of GPU nodes."),
     "schema": ("tonnage.cli.schema", "schema", "The JSON schema of what -o json prints."),
+    "config": ("tonnage.cli.config", "config", "Defaults of options from the config file: what holds, and from where."),
     "completion": ("tonnage.cli.shell", "completion", "Completion for bash, zsh or fish."),
     "man": ("tonnage.cli.shell", "man", "Manual pages, from the text of --help."),
     "version": ("tonnage.cli.shell", "version", "The version."),
@@ -136,7 +141,7 @@ def cli() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None, program: str = "tonnage") -> None:
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> None:
     """Entry point; ``program`` is the name in help and errors.
 
     Exits with 0; 1 when what was asked for went wrong; 2 for bad input or usage; 70 for a fault of ours; 130 when
@@ -159,7 +164,12 @@ def main(arguments: Sequence[str] | None = None, program: str = "tonnage") -> No
 
 def _run(arguments: list[str], program: str) -> int:
     try:
-        code = cli.main(args=arguments or ["--help"], prog_name=program, standalone_mode=False)
+        code = cli.main(
+            args=arguments or ["--help"],
+            prog_name=program,
+            standalone_mode=False,
+            default_map=_configured(arguments),
+        )
     except click.UsageError as error:
         terminal.echo(_usage(error, program), err=True)
         return 2
@@ -187,6 +197,16 @@ def _run(arguments: list[str], program: str) -> int:
         terminal.echo(f"internal error: {what}; please report, rerun with {DEBUG}=1 for the traceback", err=True)
         return INTERNAL_ERROR
     return code if isinstance(code, int) else 0
+
+
+def _configured(arguments: Sequence[str]) -> dict[str, Any] | None:
+    """What the config file sets, where a command is run that options are for. Raises InputError."""
+    from tonnage.cli import config
+
+    asks = arguments[:1] in ([], ["config"]) or {"-h", "--help", "--version"} & set(arguments)
+    if asks or os.environ.get(COMPLETING) or config.find() is None:
+        return None
+    return config.load(cli).defaults
 
 
 def _usage(error: click.UsageError, program: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tonnage.cli.options import Finite
 from tonnage.errors import InputError
@@ -25,6 +26,13 @@ LOOK_S = 0.25
 """How long a part of the agent waits for news of the cards before it looks at what else it serves."""
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The cards that are named: an empty name is a variable that was not set, and never this machine's own cards."""
+    if not value and ctx.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE:
+        raise click.BadParameter("the name is empty; expected one like 2xh100", ctx, param)
+    return value
+
+
 def machine_options(command: F) -> F:
     """Which cards: this machine's, or simulated ones."""
     for option in (
@@ -32,7 +40,13 @@ def machine_options(command: F) -> F:
         click.option(
             "--state", type=PATH, metavar="FILE", help="Where simulated cards keep their state, for several processes."
         ),
-        click.option("--simulated", default="", metavar="TYPE", help="Simulated cards: p5.48xlarge, or 2xh100,l4."),
+        click.option(
+            "--simulated",
+            default="",
+            metavar="TYPE",
+            callback=_named,
+            help="Simulated cards: p5.48xlarge, or 2xh100,l4.",
+        ),
     ):
         command = option(command)
     return command

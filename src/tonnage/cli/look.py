@@ -37,7 +37,7 @@ class Console(rich.console.Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-class Columns(Table):
+class FoldedTable(Table):
     """A table that breaks no word: cells are wrapped between words, and where the columns do not fit beside each other
     they fold into blocks below each other, each with the first column."""
 
@@ -97,8 +97,10 @@ class Look:
 
     def table(self) -> Table:
         if self.plain:
-            return Columns(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
-        return Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False)
+            return FoldedTable(box=None, padding=(0, 2, 0, 0), header_style="", pad_edge=False)
+        return FoldedTable(
+            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, show_edge=False
+        )
 
 
 def hang(console: Console, first: Text, text: Text) -> None:

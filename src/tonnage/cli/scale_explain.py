@@ -131,8 +131,7 @@ def explain(
 
         if replicas is not None:
             _refuse_too_many(replicas)
-        if policy is not None:
-            raise click.UsageError("--policy is one of a scenario's, and the history is given.")
+        found = _manifests(found, policy)
         history = scale_history.HistorySource(
             samples, {name: given[name] for name in _TIMES}, replicas, _ready_after_ns(ready_after)
         )
@@ -150,6 +149,18 @@ def explain(
         terminal.echo(msgspec.json.format(msgspec.json.encode(told, order="deterministic")) + b"\n", nl=False)
         return
     _print(chosen, every_step, origin_ns, f"{name}{f', from {start}' if start else ''}", left_out)
+
+
+def _manifests(paths: list[Path], policy: str | None) -> list[Path]:
+    """The files themselves; of a scenario the manifests of the policy, for the history is given."""
+    from tonnage.simulation import scenario
+
+    if not scenario.is_scenario(paths):
+        if policy is not None:
+            raise click.UsageError("--policy is one of a scenario's, and FILES is none.")
+        return paths
+    loaded = scenario.load(paths[0])
+    return list(loaded.files) or [loaded.folder / loaded.policy(policy or loaded.default_policy).manifests]
 
 
 def _ready_after_ns(text: str) -> int:

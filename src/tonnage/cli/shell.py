@@ -11,9 +11,8 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class
 
 from tonnage import __version__
-from tonnage.cli import cli, files, terminal
+from tonnage.cli import COMPLETING, PROGRAM, cli, files, terminal
 
-PROGRAM, VARIABLE = "tonnage", "_TONNAGE_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 _SCHEMA = "tonnage.dev/version/v1"
 
@@ -32,7 +31,7 @@ def completion(shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    terminal.echo(ShellComplete.source(made(cli, {}, PROGRAM, VARIABLE)).strip())
+    terminal.echo(ShellComplete.source(made(cli, {}, PROGRAM, COMPLETING)).strip())
 
 
 @click.command(short_help="The version.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.control.opt_in import AUTOSCALE, PREFIX, OptInRefusal
 from tonnage.decisions import Ref
@@ -18,8 +19,7 @@ LIMITS = f"{PREFIX}/limits"
 ``nodes: 0`` there, Karpenter launches what the nodes controller asks for and nothing of its own accord."""
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """One reason. ``reason`` is that of its event; ``about``: the object that asked, None where nobody did."""
 
     reason: str

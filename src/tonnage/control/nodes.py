@@ -232,7 +232,8 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
         node = fleet.node(row)
         if not node.initialized or not fleet.schedulable[row]:
             continue
-        free = {name: int(fleet.free[row, c]) for c, name in enumerate(fleet.resources)}
+        counted = (fleet.free[row] - fleet.uncounted[row]).tolist()
+        free = dict(zip(fleet.resources, counted, strict=False))
         found.append(
             pods.ExistingNode(
                 ref=Ref("Node", node.spec.name, uid=node.spec.uid),

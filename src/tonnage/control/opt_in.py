@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.control.replicas import Planned
 from tonnage.fleet.snapshot import Snapshot, WorkloadView
@@ -37,8 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 LEAST_RATE = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class OptInRefusal:
+class OptInRefusal(Struct, frozen=True):
     """A workload that asked and is left alone, and why."""
 
     workload: WorkloadView

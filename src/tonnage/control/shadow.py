@@ -39,8 +39,7 @@ class ScalerStep(msgspec.Struct, frozen=True):
 Write = Callable[[ScalerStep], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Onlooker:
+class Onlooker(msgspec.Struct, frozen=True):
     """A world as those see it who change nothing: it answers, and takes neither decisions nor notes."""
 
     world: World

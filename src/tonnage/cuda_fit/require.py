@@ -66,10 +66,17 @@ def parse_strictly(expression: str, field: str) -> tuple[tuple[RequireCondition,
     """The same for an expression that a user types: raises InputError with the first faulty rule."""
     terms = parse(expression)
     for rule in (rule for rules in terms for rule in rules):
-        if rule.problem:
+        problem = rule.problem or _mistyped(rule)
+        if problem:
             hint = "a condition is like cuda>=12.4, driver<551, arch>=8.0 or brand=tesla; a space is OR, a comma AND"
-            raise InputError.at(f"{rule.written!r}: {rule.problem}", field=field, hint=hint)
+            raise InputError.at(f"{rule.written!r}: {problem}", field=field, hint=hint)
     return terms
+
+
+def _mistyped(rule: RequireCondition) -> str:
+    """What a container would start with and nobody means: a version with a point too many."""
+    odd = bool(rule.version) and re.fullmatch(r"[0-9]+(\.[0-9]+)*", rule.value) is None
+    return f"{rule.value!r} is not a version" if odd else ""
 
 
 def evaluate(expression: str, host: Host) -> RequirementResult:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.capacity import nano
@@ -12,8 +13,7 @@ from tonnage.dra.pools import CounterKey, DevicePool, NodeView, PoolDevice, reac
 from tonnage.dra.selecting import ABSENT, Match, Selectors
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Component:
+class Component(Struct, frozen=True, eq=False):
     """Devices that share counters. ``keys``: pool and counter of each counter's number."""
 
     devices: tuple[int, ...]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tonnage.dra.allocated import DeviceID
 from tonnage.dra.capacity import nano
 from tonnage.dra.features import Features
@@ -30,8 +32,7 @@ class NodeView(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolDevice:
+class PoolDevice(Struct, frozen=True, eq=False):
     """A device with what does not change from node to node. ``counters``: what it takes, by set and counter, in 10⁻⁹.
     ``taints``: those that keep claims off. ``slice``: where it was published. ``plain``: it is given whole, and a
     request without an amount takes what it has."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.dra.selecting import ABSENT, MATCHES, NoValue
 from tonnage.dra.ways import HINDRANCES, ClaimWays, Reader, RequestOption, title
+from tonnage.objects.dra import EXTENDED_CLAIM
 
 _EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ThrownOut:
+class ThrownOut(Struct, frozen=True):
     """Devices that are not for a request. ``why``: a word: selector, broken, gate, node, held, taint, capacity,
     counters. ``text``: the expression of a selector. ``devices``: how many; ``examples``: the first of them."""
 
@@ -35,8 +36,7 @@ class ThrownOut:
         return f"{self.devices} {HINDRANCES[self.why]}"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRefusal:
+class RequestRefusal(Struct, frozen=True):
     """Of one way to serve a request: how many devices it needs, how many there are on the node and could be had, and
     what became of the others. ``all_devices``: it asks for all that match, and none may be taken."""
 
@@ -88,4 +88,6 @@ def _of(reader: Reader, of: ClaimWays, way: RequestOption) -> RequestRefusal:
     )
     total = len(reader.on.devices)
     left = total - sum(counts.values())
-    return RequestRefusal(title(of.claim), way.name, way.count, total, left, thrown, way.all_devices)
+    is_extended = of.claim.metadata.annotations.get(EXTENDED_CLAIM) == "true"
+    name = f"{way.name} (class {way.device_class.name})" if is_extended else way.name
+    return RequestRefusal(title(of.claim), name, way.count, total, left, thrown, way.all_devices)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.capacity import consumed, nano
 from tonnage.dra.constraints import Constraint
@@ -20,6 +22,7 @@ from tonnage.dra.selecting import MATCHES, NoValue, Selectors
 from tonnage.objects.dra import (
     ALL,
     EXACT_COUNT,
+    EXTENDED_CLAIM,
     MOST_RESULTS,
     DeviceClass,
     DeviceRequest,
@@ -70,8 +73,7 @@ class RequestOption:
         return len(self.device_class.spec.selectors)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimWays:
+class ClaimWays(Struct, frozen=True):
     """A claim's requests, each with its ways, and its constraints."""
 
     claim: ResourceClaim
@@ -80,7 +82,10 @@ class ClaimWays:
 
 
 def title(claim: ResourceClaim) -> str:
-    """A claim as messages name it."""
+    """A claim as messages name it; one for extended resources by its pod."""
+    if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
+        owners = [one.name for one in claim.metadata.owner_references]
+        return f"for extended resources of {claim.namespace}/{', '.join(owners)}"
     return f"{claim.namespace}/{claim.name}" if claim.namespace else claim.name
 
 

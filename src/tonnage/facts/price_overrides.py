@@ -15,8 +15,9 @@ import csv
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import instances, names, price_book
@@ -31,8 +32,7 @@ _RESERVATION = re.compile(r"cr-[0-9a-z]+")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """Text of the cells by column, and the line of each (CSV: one line for all)."""
 
     file: str
@@ -44,8 +44,7 @@ class _Row:
         return Where(self.file, self.lines.get(field, self.line), field)
 
 
-@dataclass(frozen=True, slots=True)
-class _Override:
+class _Override(Struct, frozen=True):
     name: str
     zone: str
     capacity_type: str

@@ -14,12 +14,19 @@ ClaimKey: TypeAlias = tuple[str, str]
 class ClaimNeed:
     """What the claims of a pod ask. ``waits``: why the pod is unschedulable while they are as they are. ``keys``: its
     claims. ``asks``: the same as placement tells them apart: a claim made for the pod by what it asks, any other by its
-    name. ``known``: whether anybody looked at them."""
+    name. ``held``: the claim that was made for its extended resources, which is of the node that it was made for.
+    ``known``: whether anybody looked at them."""
 
     waits: str = ""
     keys: tuple[ClaimKey, ...] = ()
     asks: tuple[str, ...] = ()
+    held: ClaimKey | None = None
     known: bool = True
+
+    @property
+    def used(self) -> tuple[ClaimKey, ...]:
+        """The claims that the pod uses where it stands."""
+        return self.keys if self.held is None else (*self.keys, self.held)
 
 
 NO_CLAIMS, UNKNOWN_CLAIMS = ClaimNeed(), ClaimNeed(known=False)

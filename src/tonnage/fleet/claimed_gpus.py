@@ -54,11 +54,11 @@ def _held(fleet: Fleet) -> Counter[tuple[str, str]]:
 def _devices(fleet: Fleet, row: int) -> list[tuple[int, str, int]]:
     """(minor number, the name of the partition, how many pods use the claim) of each."""
     pod = fleet.pod(row)
-    if pod.node < 0 or not pod.spec.claims.keys:
+    if pod.node < 0:
         return []
     here = fleet.node(pod.node).spec.name
     found = []
-    for key in pod.spec.claims.keys:
+    for key in fleet.device_claims.used_by(row):
         given = fleet.device_claims.allocation_of(key)
         users = max(1, len(fleet.device_claims.users(key)))
         for one in given.devices.results if given is not None else ():

@@ -76,7 +76,7 @@ class ClassTable:
         self._classes: dict[bytes, int] = {}
         self._shapes: dict[bytes, int] = {}
         self._identities: Interned[bytes, None] = Interned()
-        self._templates: dict[tuple[int, str, asks.Annotations], tuple[core.PodSpec, int]] = {}
+        self._templates: dict[tuple[object, ...], tuple[core.PodSpec, int]] = {}
         self._encode = msgspec.json.Encoder(order="sorted").encode
 
     def intern(
@@ -90,8 +90,8 @@ class ClassTable:
     ) -> int:
         """The class id of such a pod. Pods stamped from one template object are recognised without encoding."""
         asked = asks.relevant(annotations)
-        template = (id(spec), namespace, asked)
-        plain = not (volumes.reach or volumes.alone or volumes.attaches or claims.asks)
+        template = (id(spec), namespace, asked, claims.asks)
+        plain = not (volumes.reach or volumes.alone or volumes.attaches)
         known = self._templates.get(template) if plain else None
         if known is not None and known[0] is spec and self.rows[known[1]].labels == labels:
             return known[1]

@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from msgspec import Struct
+
 from tonnage.facts import gpus, mig
 
 MEDIA = 1 << 8
 """The bit of the media engines, of which a card has one set to give away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """One profile on one card. ``spans``: start → bits in use by an instance there. ``milli``: its compute slices in
     thousandths of the card, rounded down; ``mib``: its memory."""
 
@@ -26,8 +27,7 @@ class Slot:
     mib: int
 
 
-@dataclass(frozen=True, slots=True)
-class ComputeSlot:
+class ComputeSlot(Struct, frozen=True):
     """A compute instance. ``parent``: the resource of its GPU instance; ``within``: the compute slices of that at which
     it may begin; ``slices``: how many it has. Its slot has the part of the GPU instance's memory and compute that its
     slices are of all: what it uses beyond that, the others there have not."""

@@ -66,7 +66,7 @@ class Holding:
         if ask.shares or cards.special[row]:
             return self._parts(ask, pod_class, row, wanted, observed=observed)
         column = cards.unit.item(row)
-        count = pod_class.requests.get(self.nodes.resources[column], 0) if column >= 0 else 0
+        count = self._whole(pod_class, row, self.nodes.resources[column]) if column >= 0 else 0
         if not count and not wanted:
             return NO_CHOICE
         holder = cards.holder[row].tolist()
@@ -81,6 +81,10 @@ class Holding:
         if not len(chosen) == len(set(chosen)) == count and not observed:
             raise Conflict(f"node {self.nodes.node(row).spec.name}: {count} devices requested, not {chosen}")
         return chosen, ()
+
+    def _whole(self, pod_class: PodClass, row: int, resource: str) -> int:
+        """How many whole devices of the node the pod is to have: none where claims serve the resource."""
+        return 0 if resource in self.nodes.served[row] else pod_class.requests.get(resource, 0)
 
     def stand(self, pod_class: PodClass, row: int, places: Sequence[Place]) -> Chosen:
         """What a pod of this class has that stands, as was observed, in these places of the node; where such a place
@@ -113,7 +117,7 @@ class Holding:
         that are, and where some are missing, what is free of the shared ones, as it may wait for just these."""
         chosen, cards = self.choose(pod_class, row, None, observed=True), self.nodes.cards
         ask, resource = self.pods.classes.shapes[pod_class.shape].ask, self.nodes.unit(row)
-        if len(set(chosen[0])) >= (ask.count if ask.shares else pod_class.requests.get(resource, 0)):
+        if len(set(chosen[0])) >= (ask.count if ask.shares else self._whole(pod_class, row, resource)):
             return chosen
         devices, pieces = chosen
         for device in np.flatnonzero((cards.holder[row] == SHARED_DEVICE) & (cards.milli[row] > 0)).tolist():
@@ -126,7 +130,7 @@ class Holding:
     ) -> Chosen:
         """:meth:`choose` where devices are shared."""
         resource = self.nodes.unit(row)
-        count = pod_class.requests.get(resource, 0) if resource else 0
+        count = self._whole(pod_class, row, resource) if resource else 0
         if ask.shares and (ask.refused or ask.resource != resource):
             chosen, missing = NO_CHOICE, ask.resource
         else:
@@ -197,8 +201,7 @@ class Holding:
             self.give_back(row, chosen)
             self._note(pod_row, NO_CHOICE)
         without = sorted(node.pods - set(before)) if node.cuts != new.cuts else []
-        self.nodes.free[row] += amounts - self.nodes.allocatable[row]
-        self.nodes.allocatable[row] = amounts
+        self.nodes.put_amounts(row, amounts)
         node.cuts = new.cuts
         cards.lay(row, new.cuts, new.count, new.memory, self.nodes.resource(new.unit) if new.unit else -1)
         kept = {pod: chosen for pod, chosen in lifted.items() if not changed & set(chosen[0])}

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL
+from tonnage.fleet.claim_asks import is_extended
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.devices import How
 from tonnage.fleet.outfit import outfit
@@ -98,7 +99,7 @@ def _corrections(fleet: Fleet, columns: Columns) -> NDArray[np.int64]:
 
 def _resources(fleet: Fleet, columns: Columns) -> list[str]:
     found = []
-    free = fleet.allocatable + _corrections(fleet, columns)
+    free = fleet.allocatable + fleet.uncounted + _corrections(fleet, columns)
     for pod in fleet.pods:
         if pod is not None and pod.node >= 0:
             for column, amount in fleet.requests(fleet.classes.rows[pod.class_id].shape):
@@ -118,7 +119,7 @@ def _devices(fleet: Fleet, columns: Columns) -> list[str]:
         found.append("the device table differs from a rebuild")
     for row, pod in enumerate(fleet.pods):
         if pod is not None and pod.node >= 0:
-            found += [f"pod row {row}: {text}" for text in _held(fleet, pod)]
+            found += [f"pod row {row}: {text}" for text in _held(fleet, row, pod)]
     for row, node in enumerate(fleet.nodes):
         there = int((cards.holder[row] != NO_DEVICE).sum())
         new = outfit(node, fleet.allocatable_of(row)) if node else None
@@ -129,13 +130,17 @@ def _devices(fleet: Fleet, columns: Columns) -> list[str]:
     return found
 
 
-def _held(fleet: Fleet, pod: PodRow) -> list[str]:
+def _held(fleet: Fleet, row: int, pod: PodRow) -> list[str]:
     """What is wrong with a bound pod's devices: too few, or an instance that is not on its card."""
     found = []
     pod_class = fleet.classes.rows[pod.class_id]
     ask, cards = fleet.classes.shapes[pod_class.shape].ask, fleet.cards
+    claims = fleet.device_claims.claims
     special = bool(cards.special[pod.node])
-    wanted = ask.count if ask.shares else pod_class.requests.get(fleet.device_unit(pod.node), 0)
+    unit = fleet.device_unit(pod.node)
+    wanted = ask.count if ask.shares else pod_class.requests.get(unit, 0) * (unit not in fleet.served(pod.node))
+    if not ask.shares and any(is_extended(claims[key]) for key in fleet.device_claims.used_by(row) if key in claims):
+        wanted = 0
     if special and any(cards.cut_of(pod.node, device).how is How.MIG for device in pod.devices):
         wanted += sum(n for _, n in ask.profiles)
     shared = {piece.device for piece in pod.pieces}
@@ -192,9 +197,21 @@ def _claims(fleet: Fleet) -> list[str]:
     """What ResourceClaims hold, and who uses them."""
     users: dict[ClaimKey, set[int]] = {}
     for row, pod in enumerate(fleet.pods):
-        for key in pod.spec.claims.keys if pod is not None and pod.node >= 0 else ():
+        for key in pod.spec.claims.used if pod is not None and pod.node >= 0 else ():
             users.setdefault(key, set()).add(row)
-    return fleet.device_claims.violations(users)
+    return [*fleet.device_claims.ledger.violations(users), *_served(fleet)]
+
+
+def _served(fleet: Fleet) -> list[str]:
+    """Extended resources that claims serve: where classes do, and nodes have none themselves."""
+    found, by_class = [], fleet.device_claims.served
+    for name, row in sorted(fleet.node_by_name.items()):
+        own = fleet.allocatable_of(row)
+        there = {one for one in fleet.resources if one in by_class and not own.get(one)}
+        counted = {one for one, more in zip(fleet.resources, fleet.uncounted[row], strict=False) if not more}
+        if there != fleet.served(row) or not counted.isdisjoint(there) or len(counted | there) < len(fleet.resources):
+            found.append(f"node {name}: what claims serve there is not what classes serve and the node has not")
+    return found
 
 
 def _nodes(fleet: Fleet) -> list[str]:

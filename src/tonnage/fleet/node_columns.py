@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from tonnage.objects import core
 CPU, MEMORY, PODS = 0, 1, 2
 MOST_RESOURCES, OTHERS = 512, "other resources"
 """This many kinds have a column each, beside those that are known to be devices; a cluster has a few dozen."""
+UNCOUNTED = 1 << 40
+"""So much more is free of an extended resource where claims serve it: what there is of it, devices say."""
 BASE_RESOURCES = ("cpu", "memory", "pods")
 
 Labels = tuple[tuple[str, str], ...]
@@ -37,6 +39,9 @@ class NodeColumns:
     ``free`` of a resource that devices give says how much more of it alone can be taken: of whole devices, those that
     nothing is on; of replicas and of MIG instances that were made, those without a pod; of MIG instances that are made
     on demand, the most that would still find room.
+
+    ``served``: by row, the extended resources of which the node has none, and that claims serve there. They are not
+    counted: ``uncounted`` says how much more is free of them than that.
     """
 
     def __init__(self) -> None:
@@ -47,6 +52,9 @@ class NodeColumns:
         self.schedulable: NDArray[np.bool_] = np.zeros(16, np.bool_)
         self.free: Amounts = np.zeros((16, 4), np.int64)
         self.allocatable: Amounts = np.zeros((16, 4), np.int64)
+        self.uncounted: Amounts = np.zeros((16, 4), np.int64)
+        self.served: list[frozenset[str]] = []
+        self._servable: frozenset[str] = frozenset()
         self.cards = Cards(16, 8)
         self.label_set: NDArray[np.int32] = np.zeros(16, np.int32)
         self.taint_set: NDArray[np.int32] = np.zeros(16, np.int32)
@@ -74,7 +82,32 @@ class NodeColumns:
             if column >= self.free.shape[1]:
                 shape = (len(self.free), 2 * self.free.shape[1])
                 self.free, self.allocatable = grow(self.free, shape, 0), grow(self.allocatable, shape, 0)
+                self.uncounted = grow(self.uncounted, shape, 0)
         return column
+
+    def serve(self, servable: Collection[str]) -> None:
+        """Claims serve these extended resources where a node has none of them."""
+        self._servable = frozenset(servable)
+        for name in sorted(self._servable):  # now, as what is free is remembered by who has seen the columns
+            self.resource(name)
+        for row in self.by_name.values():
+            self._put_served(row)
+
+    def _put_served(self, row: int) -> None:
+        columns = {name: column for name in self._servable if (column := self._resource_ids.get(name)) is not None}
+        there = {name: column for name, column in columns.items() if not self.allocatable[row, column]}
+        self.served[row] = frozenset(there)
+        self.free[row] -= self.uncounted[row]
+        self.uncounted[row] = 0
+        self.uncounted[row, list(there.values())] = UNCOUNTED
+        self.free[row] += self.uncounted[row]
+
+    def put_amounts(self, row: int, amounts: Amounts) -> None:
+        """Write what the node can hold; what its pods hold they keep."""
+        self.free[row] += amounts - self.allocatable[row]
+        self.allocatable[row] = amounts
+        if self._servable:
+            self._put_served(row)
 
     def amounts(self, by_name: Mapping[str, int]) -> Amounts:
         """Amounts by name as a row of columns; new resources get one. What stands for very many others has none."""
@@ -126,6 +159,7 @@ class NodeColumns:
         if self._vacant:
             return self._vacant.pop()
         self.rows.append(None)
+        self.served.append(frozenset())
         self._reserve(len(self.rows))
         return len(self.rows) - 1
 
@@ -143,6 +177,8 @@ class NodeColumns:
         del self.by_name[self.node(row).spec.name]
         self.rows[row] = None
         self.alive[row] = self.schedulable[row] = False
+        self.free[row] -= self.uncounted[row]
+        self.uncounted[row], self.served[row] = 0, frozenset()
         self._vacant.append(row)
 
     def put_labels(self, row: int, labels: Mapping[str, str]) -> None:
@@ -170,4 +206,5 @@ class NodeColumns:
         self.taint_set = grow(self.taint_set, (size,), 0)
         self.free = grow(self.free, (size, self.free.shape[1]), 0)
         self.allocatable = grow(self.allocatable, (size, self.allocatable.shape[1]), 0)
+        self.uncounted = grow(self.uncounted, (size, self.uncounted.shape[1]), 0)
         self.cards.reserve(size, 0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from tonnage.facts import gpus, instances, mig
 from tonnage.facts.labels import (
@@ -36,8 +37,7 @@ MOST_DEVICES = 256
 """Of a node that says that it has more, nobody keeps a row for each: they are a number, as other resources are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outfit:
+class Outfit(Struct, frozen=True):
     """``count`` devices, cut as ``cuts`` says (empty: all open), each of ``memory`` MiB (0: not known). ``unit`` is the
     resource that counts whole ones or replicas, ``allocatable`` what the node can hold: of what devices give, no more
     than the devices that are there."""

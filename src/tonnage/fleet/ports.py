@@ -35,7 +35,7 @@ def host_ports(spec: core.PodSpec) -> tuple[Port, ...]:
     found = {
         Port(port.host_ip or EVERY_ADDRESS, port.protocol or "TCP", number)
         for container in (*spec.containers, *spec.init_containers)
-        if container.ports and (container.restart_policy == "Always" or container in spec.containers)
+        if container.ports and (container.is_sidecar or container in spec.containers)
         for port in container.ports
         if (number := port.host_port or (port.container_port if spec.host_network else 0))
     }

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tonnage.decisions import Instances, Launch, Ref
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.state import Fleet
 from tonnage.objects.policy import PodDisruptionBudget
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(Struct, frozen=True):
     """One pod of a workload. Times in nanoseconds; None until it happened."""
 
     row: int

@@ -24,10 +24,11 @@ from tonnage.dra.pools import NodeView
 from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet import offers
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
+from tonnage.fleet.claim_ledger import GivenUp
 from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
 from tonnage.fleet.classes import ClassTable, PodClass
 from tonnage.fleet.columns import BindingJournal
-from tonnage.fleet.device_claims import CannotAllocate, DeviceClaims, Released
+from tonnage.fleet.device_claims import CannotAllocate, DeviceClaims
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Holding, Place
 from tonnage.fleet.namespaces import NamespaceLabels
@@ -37,7 +38,7 @@ from tonnage.fleet.rows import Conflict, FleetNode, FleetPod, NodeFacts, NodeRow
 from tonnage.fleet.undo import UndoLog
 from tonnage.fleet.volumes import VolumeNeed
 from tonnage.objects import core
-from tonnage.objects.dra import AllocationResult
+from tonnage.objects.dra import AllocationResult, ResourceClaim
 
 __all__ = ["BASE_RESOURCES", "CPU", "FREE_DEVICE", "HOSTNAME", "MEMORY", "NO_DEVICE", "PODS", "SHARED_DEVICE"]
 __all__ += ["Conflict", "Fleet", "FleetNode", "FleetPod", "NodeRow", "PodRow"]
@@ -81,6 +82,24 @@ class Fleet:
         self.leaving: Final = self._pods.leaving
         self.gang_pods: Final = self._pods.gangs
         self.priorities: Final = self._pods.priorities
+
+    @property
+    def device_claims(self) -> DeviceClaims:
+        """ResourceClaims, what they hold, and what may be allocated."""
+        return self._device_claims
+
+    @device_claims.setter
+    def device_claims(self, claims: DeviceClaims) -> None:
+        self._device_claims = claims
+        claims.on_served = self._serve
+        self._serve()
+
+    def _serve(self) -> None:
+        """Other extended resources are served by claims."""
+        if self._undo.records:
+            raise RuntimeError("what claims serve does not change inside a what-if")
+        self._nodes.serve(self._device_claims.served)
+        self._topology_changed()
 
     # ---- what-ifs ----
 
@@ -147,6 +166,15 @@ class Fleet:
     def journal(self) -> BindingJournal:
         """Every change of a binding; another object after :meth:`forget_classes`."""
         return self._pods.journal
+
+    def served(self, row: int) -> frozenset[str]:
+        """The extended resources that claims serve on this node, which has none of them itself."""
+        return self._nodes.served[row]
+
+    @property
+    def uncounted(self) -> NDArray[np.int64]:
+        """How much more is free than is counted, by row and column: of what claims serve."""
+        return self._nodes.uncounted
 
     def resource(self, name: str) -> int:
         """The column of a resource, made when it is first seen."""
@@ -351,14 +379,16 @@ class Fleet:
             return
         if self._undo.records:
             raise RuntimeError("claims do not change inside a what-if")
-        node, chosen = pod.node, (pod.devices, pod.pieces)
+        node, chosen, ledger = pod.node, (pod.devices, pod.pieces), self.device_claims.ledger
         if node >= 0:
-            self.device_claims.leave(row, pod.spec.uid, reserved=False)
+            own = [key for key in ledger.used_by(row) if key in ledger.made]
+            used = tuple(dict.fromkeys((*claims.used, *own)))
+            ledger.leave(row, pod.spec.uid, reserved=False, staying=used)
             self._lift(row, pod)
         pod.spec = replace(pod.spec, claims=claims)
         pod.class_id = self._pods.class_id(pod.spec)
         if node >= 0:
-            self.device_claims.join(row, claims.keys)
+            ledger.join(row, used)
             self._put_on(row, node, self.requests(self.pod_class(row).shape), chosen)
         self.revision += 1
 
@@ -403,7 +433,7 @@ class Fleet:
         else:
             chosen = self._holding.choose(pod_class, node_row, devices, observed=observed)
         taken: tuple[ClaimKey, ...] = ()
-        if pod.spec.claims.keys:
+        if pod.spec.claims.asks or pod.spec.claims.used:
             taken = self._claim_devices(pod_row, node_row, allocations, observed=observed)
         self._put_on(pod_row, node_row, requests, chosen, taken)
         return chosen[0]
@@ -411,14 +441,22 @@ class Fleet:
     def _claim_devices(
         self, pod_row: int, node_row: int, given: Mapping[ClaimKey, AllocationResult] | None, *, observed: bool
     ) -> tuple[ClaimKey, ...]:
-        keys, claims = self.pod(pod_row).spec.claims.keys, self.device_claims
+        need, claims = self.pod(pod_row).spec.claims, self.device_claims
         if observed:
-            claims.join(pod_row, keys)
+            claims.ledger.join(pod_row, need.used)
             return ()
+        made = self.extended_claim(pod_row, node_row)
         try:
-            return claims.bind(pod_row, keys, self.node_view(node_row), given)
+            return claims.bind(pod_row, need.keys, self.node_view(node_row), given, made)
         except CannotAllocate as why:
             raise Conflict(f"node {self.node(node_row).spec.name}: {why}") from None
+
+    def extended_claim(self, pod_row: int, node_row: int) -> ResourceClaim | None:
+        """The claim that the pod needs on the node for its extended resources; None where the node has them."""
+        spec = self.pod(pod_row).spec
+        served = self.served(node_row)
+        asks = self.device_claims.asks
+        return asks.extended_claim(spec.namespace, spec.name, spec.uid, spec.claims.asks, served) if served else None
 
     def node_view(self, row: int) -> NodeView:
         """The node as selectors of devices see it."""
@@ -437,17 +475,17 @@ class Fleet:
         when the pod is bound or the node is gone."""
         pod, _ = self._pending(pod_row), self.node(node_row)
         chosen, taken = self._holding.claim(self._pods.class_of(pod), node_row), tuple[ClaimKey, ...]()
-        if pod.spec.claims.keys:
+        if pod.spec.claims.asks or pod.spec.claims.keys:
             try:
                 taken = self._claim_devices(pod_row, node_row, None, observed=False)
             except Conflict:
-                self.device_claims.join(pod_row, pod.spec.claims.keys)
+                self.device_claims.ledger.join(pod_row, pod.spec.claims.keys)
         self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen, taken)
 
-    def _attach(self, pod_row: int, node_row: int, chosen: Chosen, released: tuple[Released, ...]) -> None:
+    def _attach(self, pod_row: int, node_row: int, chosen: Chosen, gave_up: GivenUp) -> None:
         """Undo :meth:`unbind`."""
-        if keys := self.pod(pod_row).spec.claims.keys:
-            self.device_claims.come_back(pod_row, keys, released)
+        if gave_up.used:
+            self.device_claims.ledger.come_back(pod_row, gave_up)
         self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen)
 
     def _put_on(
@@ -460,8 +498,8 @@ class Fleet:
     def _detach(self, pod_row: int, taken: tuple[ClaimKey, ...]) -> None:
         """Undo :meth:`bind`."""
         pod = self.pod(pod_row)
-        if pod.spec.claims.keys:
-            self.device_claims.withdraw(pod_row, taken)
+        if self.device_claims.used_by(pod_row):
+            self.device_claims.ledger.withdraw(pod_row, taken)
         self._lift(pod_row, pod)
 
     def _lift(self, pod_row: int, pod: PodRow) -> None:
@@ -474,11 +512,11 @@ class Fleet:
         pod = self.pod(pod_row)
         if pod.node < 0:
             raise Conflict(f"pod {pod.key} is not bound")
-        node_row, chosen, released = pod.node, (pod.devices, pod.pieces), tuple[Released, ...]()
-        if pod.spec.claims.keys:
-            released = self.device_claims.leave(pod_row, pod.spec.uid, reserved=self._undo.records)
+        node_row, chosen, gave_up = pod.node, (pod.devices, pod.pieces), GivenUp()
+        if self.device_claims.used_by(pod_row):
+            gave_up = self.device_claims.ledger.leave(pod_row, pod.spec.uid, reserved=self._undo.records)
         self._lift(pod_row, pod)
-        self._undo.note("_attach", pod_row, node_row, chosen, released)
+        self._undo.note("_attach", pod_row, node_row, chosen, gave_up)
 
     def forget_classes(self) -> None:
         """Drop the pod classes that no pod has any more; the others get new numbers. Not inside a what-if.

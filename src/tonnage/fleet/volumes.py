@@ -9,8 +9,7 @@ import msgspec
 from tonnage.objects import core
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """Nodes from which a volume can be reached. ``why``: what kube-scheduler says of the others."""
 
     why: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.facts.labels import (
     BATCH,
@@ -118,8 +119,7 @@ _PASSIVE = frozenset(
 """API groups whose objects make no pods but by templates that can be seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Near:
+class Near(Struct, frozen=True):
     """Pods that a selector nearly means: ``key`` and ``value`` are what it would have to say, empty where the labels
     are as it says and the namespace is another."""
 

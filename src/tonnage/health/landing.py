@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.cuda_fit import host as hosts
 from tonnage.cuda_fit.host import Host
@@ -55,8 +56,7 @@ class Machine:
     allocatable: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PodGpu:
+class PodGpu(Struct, frozen=True):
     """What a pod gets of a GPU. ``name``: of the GPU or the MIG instance, as in :func:`tonnage.facts.mig.resolve`.
     ``sharers``: how many pods may be on it. ``part``: the most of its memory that the pod can have, 1 where nothing
     stops it."""

@@ -7,7 +7,8 @@ vllm/entrypoints/serve (paths), and docker/Dockerfile (the image's entrypoint is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.health.setting import Pods
 from tonnage.inference import servers
@@ -39,8 +40,7 @@ LOOPBACK = frozenset(["127.0.0.1", "localhost", "::1"])
 _ELSEWHERE = ("--config", "--uds", "--headless")
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """The vLLM servers of a container, and the ports on which they listen."""
 
     servers: tuple[EngineServer, ...]

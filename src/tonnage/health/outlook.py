@@ -24,7 +24,7 @@ from tonnage.health.setting import Pods
 from tonnage.objects import core, karpenter
 from tonnage.objects.api.placing import REQUIRED
 from tonnage.objects.base import where
-from tonnage.provisioning import explain, pods
+from tonnage.provisioning import explain, pods, static
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.plans import Plan
 from tonnage.provisioning.pods import ExistingNode
@@ -138,11 +138,12 @@ class Outlook:
         if not waiting or self.pools is None or not self.pools.node_pools:
             return {spec.name: None for spec in waiting}
         waits = self._plan(
-            [spec for spec in waiting if not spec.claims.keys]
-        ).waits  # of devices to come nothing is known
+            [spec for spec in waiting if not spec.claims.keys],  # of devices to come nothing is known
+            [static.to_come(pool) for pool in self.pools.node_pools],
+        ).waits
         return {wait.pod.name: wait.reason for wait in waits if not self.sizes or _too_large(wait.reason)}
 
-    def _plan(self, waiting: Sequence[FleetPod]) -> Plan:
+    def _plan(self, waiting: Sequence[FleetPod], node_pools: Sequence[karpenter.NodePool] = ()) -> Plan:
         """The nodes that the provisioner would launch, with no room on those that are there."""
         assert self.pools is not None
         shapes: dict[int, pods.PodShape] = {}
@@ -153,7 +154,8 @@ class Outlook:
             pending.append(pods.PendingPod(spec.ref, shapes[id(spec.spec)], labels=spec.labels))
         from tonnage.provisioning import karpenter as planner
 
-        return planner.plan(pending, self._full(), self.pools.node_pools, self.catalogue, self.pools.plan_settings())
+        among = node_pools or self.pools.node_pools
+        return planner.plan(pending, self._full(), among, self.catalogue, self.pools.plan_settings())
 
     def _full(self) -> Iterator[ExistingNode]:
         """The nodes that are there, as what counts against the limits of their NodePools, without room."""
@@ -250,6 +252,7 @@ def _emptied(fleet: Fleet) -> Fleet:
 
 _ORDER = (
     "",
+    explain.STATIC,
     explain.UNTOLERATED,
     explain.CONFLICT,
     explain.NO_TYPE_HAS,
@@ -278,6 +281,9 @@ def _kind(refused: Alternative) -> str:
 
 def _of_pool(template: Pods, pool: karpenter.NodePool, refused: Alternative) -> tuple[Where, str]:
     kind, why = _kind(refused), refused.why
+    if kind == explain.STATIC:
+        help_ = f"raise replicas of NodePool {pool.name}, or add a NodePool without replicas"
+        return where(pool, "spec.replicas"), help_
     detail = why.removeprefix(kind).lstrip(": ")
     if kind == explain.UNTOLERATED:
         return template.where("tolerations"), f"tolerate the taint {detail} of NodePool {pool.name}"

@@ -20,6 +20,7 @@ import msgspec
 
 from tonnage.decisions import Ref, Refused
 from tonnage.facts import instances
+from tonnage.fleet.claim_asks import key_of
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Conflict
@@ -198,7 +199,7 @@ class Machines:
             self._dirty_pods[key] = None
         node = cluster.nodes.get(new.spec.node_name)
         if node is not None and node.name in cluster.fleet.node_by_name and pod.bound_ns is None:
-            self._bound(pod, node)
+            self._bound(pod, node, new.status.extended_resource_claim_status)
             if key not in cluster.pods:
                 return
         if new.metadata.deletion_timestamp and not pod.terminating and key in self.cluster.pods:
@@ -214,9 +215,9 @@ class Machines:
         pod.terminating = True
         pods.end_pod(self.cluster, pod)
 
-    def _bound(self, pod: SimulatedPod, node: SimulatedNode) -> None:
+    def _bound(self, pod: SimulatedPod, node: SimulatedNode, made: core.PodExtendedResourceClaimStatus | None) -> None:
         try:
-            self.cluster.assign(pod, node, None, self._allocations(pod))
+            self.cluster.assign(pod, node, None, self._allocations(pod, node, made))
         except Conflict as conflict:
             if self.cluster.runs_workloads or pod.workload.controller is not None:  # its workload makes another
                 self._lose(pod)
@@ -226,17 +227,25 @@ class Machines:
                 self.pods.failing[pod.namespace, pod.name] = (REJECTED, str(conflict))
         self._dirty_pods[pod.namespace, pod.name] = None
 
-    def _allocations(self, pod: SimulatedPod) -> dict[ClaimKey, AllocationResult] | None:
-        """What the API says that the pod's ResourceClaims have; None where it does not answer, or they have nothing."""
-        found: dict[ClaimKey, AllocationResult] = {}
-        for namespace, name in self.cluster.fleet.pod(pod.row).spec.claims.keys:
+    def _allocations(
+        self, pod: SimulatedPod, node: SimulatedNode, made: core.PodExtendedResourceClaimStatus | None
+    ) -> dict[ClaimKey, AllocationResult] | None:
+        """What the API says that the pod's ResourceClaims have, that which was made for its extended resources
+        included; None where it does not answer, or they have nothing."""
+        fleet, found = self.cluster.fleet, dict[ClaimKey, AllocationResult]()
+        names = {key: key[1] for key in fleet.pod(pod.row).spec.claims.keys}
+        own = fleet.extended_claim(pod.row, fleet.node_by_name[node.name])
+        if own is not None and made is not None:
+            names[key_of(own)] = made.resource_claim_name
+        for key, name in names.items():
+            namespace = key[0]
             try:
                 one = msgspec.convert(self._client.get(RESOURCE_CLAIMS, name, namespace), ResourceClaim, strict=False)
             except (ClientError, msgspec.ValidationError):
                 return None
             if one.status.allocation is None:
                 return None
-            found[namespace, name] = one.status.allocation
+            found[key] = one.status.allocation
         return found or None
 
     def _pod_deleted(self, old: core.Pod) -> None:

@@ -12,11 +12,11 @@ would round it by more than a nanosecond.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.errors import InputError
 
@@ -118,8 +118,7 @@ def run_one_by_one(timing: BatchTiming, sequences: int, context_tokens: int, ste
     return np.cumsum([timing.decode_ps(sequences, context) for context in contexts], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class PolynomialTiming:
+class PolynomialTiming(Struct, frozen=True):
     """The built-in step time of Dynamo's offline replay, in milliseconds, rounded to nanoseconds::
 
         prefill = 4.209989e-07 n² + 1.518344e-02 n + 16.50142     n: new tokens of the batch
@@ -187,8 +186,7 @@ def steps_within(first: int, growth: int, limit: int) -> int:
     return (isqrt(linear * linear + 8 * growth * limit) - linear) // (2 * growth)
 
 
-@dataclass(frozen=True, slots=True)
-class LinearTiming:
+class LinearTiming(Struct, frozen=True):
     """Four constants in ps: per step, per token computed, per cached token read, per attention pair."""
 
     base_ps: int

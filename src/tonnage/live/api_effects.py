@@ -86,11 +86,17 @@ class ApiEffects:
     def reserve(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
         """The claim gets what it is given, and is reserved for the pod; guarded by its resourceVersion."""
         said: list[Outcome] = []
-        outcome = self._guarded(
-            lambda: said.append(reserve(self._client, pod, claim, given)),
-            lambda: is_reserved(self._client, pod, claim),
-            str(claim),
-        )
+
+        def call() -> None:
+            said.append(reserve(self._client, pod, claim, given))
+
+        def landed() -> bool:
+            if given is None or given.extended is None:
+                return is_reserved(self._client, pod, claim)
+            call()  # what is done of it already is left as it is
+            return isinstance(said[-1], Applied)
+
+        outcome = self._guarded(call, landed, str(claim))
         return said[0] if said else outcome
 
     def release(self, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:

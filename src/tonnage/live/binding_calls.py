@@ -199,7 +199,8 @@ class BindingCalls:
                 continue
             outcome = self._effects.reserve(call.decision.pod, claim, given)
             if not isinstance(outcome, Applied):
-                if isinstance(outcome, Unsure):
+                begun = given is not None and given.extended is not None
+                if begun or isinstance(outcome, Unsure):
                     call.reserved.append((claim, given))
                 return outcome
             call.reserved.append((claim, given))

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Bind, ClaimAllocation, Evict, Instances, Ref
-from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimNeed
+from tonnage.fleet.claim_needs import ClaimNeed
 from tonnage.fleet.cluster_state import State
 from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.fleet.gangs import Gang
@@ -78,6 +78,7 @@ class Observed(State):
         self.fleet.device_claims = device_claims or DeviceClaims()
         self._changes = changes
         self._claims_changed = False
+        self._served: dict[str, str] = {}
         self.configurations = WatchedConfigurations(self._cut_anew)
         self.cutting = Cutting(clock, self.configurations, cutter or Cutter())
         self.feed = FleetFeed(
@@ -107,8 +108,10 @@ class Observed(State):
     def _see_claims_of(self, old: core.Pod | None, new: core.Pod | None) -> None:
         one = new or old
         assert one is not None
-        made = new.status.resource_claim_statuses if new is not None else []
-        if self.fleet.device_claims.note_pod(one.namespace, one.name, made):
+        status = new.status if new is not None else core.PodStatus()
+        held = status.extended_resource_claim_status
+        name = held.resource_claim_name if held is not None else ""
+        if self.fleet.device_claims.note_pod(one.namespace, one.name, status.resource_claim_statuses, name):
             self._claims_changed = True
 
     def see_node(self, old: core.Node | None, new: core.Node | None) -> None:
@@ -200,12 +203,16 @@ class Observed(State):
 
     def _follow_claims(self) -> None:
         """Of bound pods the names of their claims count, which may be known later than where they stand."""
-        fleet = self.fleet
+        fleet, asks = self.fleet, self.fleet.device_claims.asks
+        every = asks.served != self._served
+        self._served, news = dict(asks.served), asks.take_news()
         for row, pod in enumerate(fleet.pods):
-            if pod is not None and (written := pod.spec.spec.resource_claims):
-                spec = pod.spec
-                need = fleet.device_claims.need(spec.namespace, spec.name, spec.uid, written)
-                if pod.node < 0 or (need.keys and need.keys != spec.claims.keys):
+            if pod is None:
+                continue
+            spec = pod.spec
+            if every or spec.spec.resource_claims or (spec.namespace, spec.name) in news:
+                need = asks.need(spec.namespace, spec.name, spec.uid, spec.spec)
+                if pod.node < 0 or (need.used and need.used != spec.claims.used):
                     fleet.set_claims(row, need)
 
     def claims_of(self, pod: Ref, node: str) -> list[tuple[Ref, Ref | None]]:
@@ -229,17 +236,14 @@ class Observed(State):
         if row is None:
             return []
         given = {(one.claim.namespace, one.claim.name): one for one in decision.claims}
-        found = ((key, claims.claims[key]) for key in self.fleet.pod(row).spec.claims.keys)
+        found = ((key, claims.claims[key]) for key in claims.used_by(row))
         return [(Ref(one.kind, one.name, one.namespace, one.metadata.uid), given.get(key)) for key, one in found]
 
     def _need(self, pod: core.Pod) -> VolumeNeed:
         return self.volumes.need(pod.namespace, pod.name, pod.spec.volumes) if pod.spec.volumes else NO_VOLUMES
 
     def _claim_need(self, pod: core.Pod) -> ClaimNeed:
-        written = pod.spec.resource_claims
-        if not written:
-            return NO_CLAIMS
-        return self.fleet.device_claims.need(pod.namespace, pod.name, pod.metadata.uid, written)
+        return self.fleet.device_claims.need(pod.namespace, pod.name, pod.metadata.uid, pod.spec)
 
     # ---- what is asked ----
 

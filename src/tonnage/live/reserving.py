@@ -10,18 +10,62 @@ from typing import Any
 
 import msgspec
 
-from tonnage.decisions import Applied, ClaimAllocation, Outcome, Ref, Stale
-from tonnage.kube.resources import RESOURCE_CLAIMS
+from tonnage.decisions import Applied, ClaimAllocation, ExtendedClaim, Outcome, Ref, Stale
+from tonnage.kube.resources import PODS, RESOURCE_CLAIMS
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client, JsonObject
-from tonnage.objects.dra import DELETE_PROTECTION
+from tonnage.objects.dra import DELETE_PROTECTION, EXTENDED_CLAIM
 
 TRIES = 5
 """How often a claim is read again that somebody else has written meanwhile."""
 
 
 def reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
-    """Write what the claim is ``given``, unless it has that already, and reserve it for the pod. Raises ClientError."""
+    """Write what the claim is ``given``, unless it has that already, and reserve it for the pod; one for the pod's
+    extended resources is made before, and named in the pod's status after that. Raises ClientError."""
+    made = given.extended if given is not None else None
+    if made is not None and (refused := _make(client, pod, claim, made)) is not None:
+        return refused
+    outcome = _reserve(client, pod, claim, given)
+    if made is not None and isinstance(outcome, Applied):
+        mappings = [msgspec.to_builtins(one) for one in made.mappings]
+        said = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": mappings}}
+        client.patch(
+            PODS, pod.name, {"metadata": {"uid": pod.uid}, "status": said}, pod.namespace, subresource="status"
+        )
+    return outcome
+
+
+def _make(client: Client, pod: Ref, claim: Ref, made: ExtendedClaim) -> Stale | None:
+    """Make the claim for extended resources, unless an earlier call has; why not."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    requests = [msgspec.to_builtins(one) for one in made.requests]
+    meta = {"name": claim.name, "annotations": {EXTENDED_CLAIM: "true"}, "ownerReferences": [owner]}
+    body = {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {**meta, "namespace": claim.namespace},
+        "spec": {"devices": {"requests": requests}},
+    }
+    try:
+        client.create(RESOURCE_CLAIMS, body, claim.namespace)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        asked = [
+            (one["name"], one["exactly"]["deviceClassName"], one["exactly"].get("count", 1))
+            for one in found["spec"]["devices"].get("requests", ())
+            if "exactly" in one
+        ]
+        wanted = [(one.name, one.exactly.device_class_name, one.exactly.count) for one in made.requests if one.exactly]
+        owners = [one.get("uid") for one in found["metadata"].get("ownerReferences", ())]
+        if owners != [pod.uid] or asked != wanted:
+            return Stale(f"{claim} is there already, and of another pod or for other devices")
+    return None
+
+
+def _reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
     wanted: JsonObject | None = msgspec.to_builtins(given.allocation) if given is not None else None
 
     def change(found: JsonObject) -> Outcome | None:
@@ -52,7 +96,9 @@ def reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None)
 
 def release(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
     """The claim is not reserved for the pod any more, and has no devices where they were ``given`` with that and
-    nobody else has reserved it. Raises ClientError."""
+    nobody else has reserved it; one for the pod's extended resources is deleted. Raises ClientError."""
+    if given is not None and given.extended is not None:
+        return _delete(client, pod, claim)
 
     def change(found: JsonObject) -> Outcome | None:
         status = found.get("status") or {}
@@ -69,6 +115,27 @@ def release(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None)
         return None
 
     return _changed(client, claim, change)
+
+
+def _delete(client: Client, pod: Ref, claim: Ref) -> Outcome:
+    """Delete the claim that was made for the pod's extended resources. Raises ClientError."""
+    for tries in range(TRIES):
+        try:
+            found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+            meta = found["metadata"]
+            if all(one.get("uid") != pod.uid for one in meta.get("ownerReferences", ())):
+                return Stale(f"{claim} is of another pod")
+            rest = [one for one in meta.get("finalizers", ()) if one != DELETE_PROTECTION]
+            if len(rest) < len(meta.get("finalizers", ())):
+                client.replace(RESOURCE_CLAIMS, {**found, "metadata": {**meta, "finalizers": rest}}, claim.namespace)
+            client.delete(RESOURCE_CLAIMS, claim.name, claim.namespace, uid=meta["uid"])
+            return Applied()
+        except ApiError as error:
+            if error.code == 404:
+                return Applied()
+            if error.code != 409 or tries + 1 == TRIES:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _changed(client: Client, claim: Ref, change: Callable[[JsonObject], Outcome | None]) -> Outcome:

@@ -7,6 +7,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tonnage.facts import gpu_use
 from tonnage.fleet.asks import FULL
 from tonnage.fleet.devices import How
@@ -25,8 +27,7 @@ INTERVAL_LABEL = "tonnage.dev/gpu-timeslice"
 """On a node: the interval of its GPUs' compute policy (nvidia-smi compute-policy --set-timeslice)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """What a pod has of one card. ``cores``: the most of the card's compute that it gets; ``memory``: the most of its
     memory, None where nothing stops it from taking more (both as parts of the card, 0 to 1). ``replica``: it asked for
     the card, and shares it all the same. ``instances``: where they are shared, the MIG instances of the device; each is

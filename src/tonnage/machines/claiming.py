@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimNeed
+from tonnage.fleet.claim_needs import ClaimNeed
 from tonnage.fleet.volumes import NO_VOLUMES, VolumeNeed
 from tonnage.machines.objects import SimulatedPod
 from tonnage.machines.site import Site
@@ -19,13 +19,19 @@ def need(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> Volume
 
 def devices(cluster: Site, namespace: str, name: str, spec: core.PodSpec) -> ClaimNeed:
     """What the ResourceClaims of a pod ask of its node now; those that it has templates of are made."""
-    written = spec.resource_claims
-    return cluster.fleet.device_claims.need(namespace, name, "", written) if written else NO_CLAIMS
+    return cluster.fleet.device_claims.need(namespace, name, "", spec)
+
+
+def follow(cluster: Site) -> None:
+    """Claims serve other extended resources: what waiting pods ask of them is another now."""
+    for row in list(cluster.fleet.pending):
+        spec = cluster.fleet.pod(row).spec
+        cluster.fleet.set_claims(row, devices(cluster, spec.namespace, spec.name, spec.spec))
 
 
 def ended(cluster: Site, pod: SimulatedPod) -> None:
     """The pod is gone, and its ResourceClaims are given up."""
-    keys = cluster.fleet.pod(pod.row).spec.claims.keys
+    keys = cluster.fleet.device_claims.used_by(pod.row)
     cluster.fleet.remove_pod(pod.row)
     cluster.fleet.device_claims.give_up(keys, pod.name, pod.uid)
 

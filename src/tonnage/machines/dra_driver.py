@@ -13,6 +13,7 @@ from tonnage.dra import nvidia
 from tonnage.facts import gpus, mig
 from tonnage.facts.labels import DRA_PLUGIN
 from tonnage.fleet.state import Fleet
+from tonnage.machines import claiming
 from tonnage.machines.objects import SimulatedNode
 from tonnage.machines.site import Site
 from tonnage.objects.base import ObjectMeta
@@ -40,9 +41,12 @@ def publish(cluster: Site, node: SimulatedNode) -> None:
     fleet = cluster.fleet
     if not node.gpus or not has_driver(fleet.node(fleet.node_by_name[node.name]).labels):
         return
+    served = fleet.device_claims.served
     for one in nvidia.device_classes():
         if one.name not in fleet.device_claims.classes:
             fleet.device_claims.see(one)
+    if fleet.device_claims.served != served:
+        claiming.follow(cluster)
     made = slices(fleet, node)
     for each in made:
         fleet.device_claims.see(each)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from tonnage.costs.ledger import Resources
 from tonnage.decisions import Launch, Ref
 from tonnage.facts import instances, models
@@ -176,8 +178,7 @@ class Failing:
     event: str
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """How a container ended, as its state says it: ``reason`` is Error, or OOMKilled."""
 
     exit_code: int

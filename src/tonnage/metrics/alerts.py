@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
@@ -64,8 +65,7 @@ def _finding(at: tuple[PrometheusRule, str, str], found: str, severity: str, tex
     return Finding(found, severity, ref, where(rule, path), f"alert {alert}: {text}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
+class _Compared(Struct, frozen=True):
     """``value op limit``, whichever side it was written on."""
 
     value: Node
@@ -114,8 +114,7 @@ def _number(node: Node) -> float | None:
 # ---- used by free ----
 
 
-@dataclass(frozen=True, slots=True)
-class _Ratio:
+class _Ratio(Struct, frozen=True):
     """``used / free``, times ``factor`` in the expression."""
 
     used: str

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import Struct
+
 from tonnage.units import NS_PER_S
 
 _BUCKET_TOLERANCE = 1e-12  # smallDeltaTolerance of promql/quantile.go: float noise between buckets
@@ -46,8 +48,7 @@ PROMETHEUS_2 = Dialect.of(2, 50)
 """2.x up to 2.50."""
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(Struct, frozen=True):
     """The samples of one series in a window: parallel ``times`` (ns, rising) and ``values``; the window's
     two ends.
     """

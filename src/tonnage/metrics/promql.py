@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.errors import Problem
 from tonnage.metrics import elements
@@ -87,8 +88,7 @@ def evaluate(
     return evaluator.result(query.root)
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
+class _Setting(Struct, frozen=True):
     """What is the same for a whole query. ``at_ns``: its instant."""
 
     query: Query

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
 from tonnage.objects.core import Container, ContainerPort, Pod, Service, ServicePort
@@ -23,8 +25,7 @@ EXPORTED = "exported_"
 _FINISHED = ("Failed", "Succeeded")
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(Struct, frozen=True):
     """One Service port that an endpoint of a ServiceMonitor selects; ``port`` None: by container port
     only.
     """
@@ -34,8 +35,7 @@ class Selected:
     port: ServicePort | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapeTarget:
+class ScrapeTarget(Struct, frozen=True):
     """One pod's port as a scrape target. ``labels`` are put on every sample scraped from it."""
 
     pod: Ref

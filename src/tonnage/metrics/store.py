@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 
+from msgspec import Struct
+
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_HOUR, NS_PER_S
 
@@ -40,8 +42,7 @@ class MatchOp(Enum):
     NOT_REGEX = "!~"
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(Struct, frozen=True):
     """One condition on a label. A label that a series lacks has the value ``""``."""
 
     label: str

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from tonnage.errors import InputError, Problem, Where
 from tonnage.metrics.store import NAME, Matcher, MatchOp
 
@@ -96,29 +98,25 @@ class UnsupportedQuery(InputError):
     """A query that Prometheus may know but that is not evaluated here; the message names the construct."""
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Struct, frozen=True):
     """A number literal."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A string literal: a label's name, a pattern, a separator."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(Struct, frozen=True):
     """The ``@`` modifier. ``unix_ns`` None: ``start()`` or ``end()``, the instant of the whole query."""
 
     unix_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """An instant vector selector. ``matchers`` include the one for the metric's name."""
 
     matchers: tuple[Matcher, ...]
@@ -131,16 +129,14 @@ class Selector:
         return next((m.value for m in self.matchers if m.label == NAME and m.op is MatchOp.EQUAL), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A range vector selector: ``selector[window]``."""
 
     selector: Selector
     window_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Subquery:
+class Subquery(Struct, frozen=True):
     """``expr[range:step]``: a range vector of what ``expr`` gives every ``step_ns``; 0 is the default step."""
 
     expr: Node
@@ -150,16 +146,14 @@ class Subquery:
     at: At | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A function call."""
 
     function: str
     args: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Struct, frozen=True):
     """``op by (labels) (expr)``, or ``without``. ``param``: how many, which quantile or the label's name."""
 
     op: str
@@ -169,15 +163,13 @@ class Aggregate:
     param: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Negate:
+class Negate(Struct, frozen=True):
     """Unary minus."""
 
     expr: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Struct, frozen=True):
     """``lhs op rhs``. Two vectors match on the labels in ``labels`` (``on``) or on all others
     (``ignoring``). ``many``: the side of which several may match one of the other, "left" (``group_left``) or "right";
     ``include`` are labels that the one lends to the many.

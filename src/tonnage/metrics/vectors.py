@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from tonnage.errors import InputError
 from tonnage.metrics.store import NAME
@@ -16,8 +17,7 @@ class QueryError(InputError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One element of a vector: its labels (the metric's name under ``__name__``, if it has one) and its
     value.
     """
@@ -26,15 +26,13 @@ class Sample:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Struct, frozen=True):
     """A number without labels."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(Struct, frozen=True):
     """Samples at one instant. Empty means "no data"."""
 
     samples: tuple[Sample, ...] = ()

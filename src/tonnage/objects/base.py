@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -61,8 +60,7 @@ class ObjectMeta(Field, frozen=True, kw_only=True):
             return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The file and line at which an object begins; line 0 is unknown."""
 
     file: str = ""

@@ -29,6 +29,8 @@ DELETE_PROTECTION = f"{GROUP}/delete-protection"
 """The finalizer of a claim that has devices."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that was made for a pod: which of the pod's claims it is."""
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation, "true", of a claim that a scheduler made for the extended resources of a pod."""
 NODE_NAME_FIELD = "metadata.name"
 
 

@@ -188,11 +188,16 @@ def _mirrored(type_: Any) -> Any:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: a million new objects, none of them garbage, would be walked over and over."""
+    """No garbage collection meanwhile: a million new objects, none of them garbage, would be walked over and over. Nor
+    are they walked over once right after it: they join the oldest generation as they are, unless somebody has set
+    objects aside, who would lose them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

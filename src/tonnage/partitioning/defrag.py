@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, mask_of, place, span
 from tonnage.partitioning.relayout import subsets
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceMove:
+class InstanceMove(Struct, frozen=True):
     """An instance recreated at another place; ``restarts``: somebody uses it."""
 
     before: Placement
@@ -19,8 +19,7 @@ class InstanceMove:
     restarts: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Defrag:
+class Defrag(Struct, frozen=True):
     """``placement``: where the profile goes. ``after``: the layout with it.
 
     Each of ``moves`` goes where nobody stands any more, but the last ``at_once``: each of them goes where another one

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 
+from msgspec import Struct
+
 from tonnage.facts import mig
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, mask_of, resource
@@ -53,8 +55,7 @@ class Demand:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class CardPlan:
+class CardPlan(Struct, frozen=True):
     """What happens to one card. ``serves``: the instances that demands get, by the demand's number."""
 
     card: PlannedGpu
@@ -62,8 +63,7 @@ class CardPlan:
     serves: tuple[tuple[Placement, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unserved:
+class Unserved(Struct, frozen=True):
     """``count`` of the demand with this number have no instance; ``why`` in a sentence."""
 
     demand: int

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from msgspec import Struct
+
 from tonnage.partitioning.turns import SWITCH_S, ProcessShare
 
 LEASE_S = 0.25
@@ -28,8 +30,7 @@ _EXACT = 1e-9
 """Less than this of a lease is a rounding error."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharingProcess:
+class SharingProcess(Struct, frozen=True):
     """A process that shares the GPU. ``share`` of its time is promised; ``limit``: the most that it may have, the share
     itself for a strict one. ``wants``: the most that it can use, 0 while it is idle."""
 

@@ -5,7 +5,6 @@ Source: NVIDIA/mig-parted api/hooks/v1, cmd/nvidia-mig-parted/apply."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -27,8 +26,7 @@ class Hook(Struct, frozen=True, omit_defaults=True):
     workdir: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(Struct, frozen=True):
     """Programs by the moment at which they run, in order."""
 
     hooks: Mapping[str, tuple[Hook, ...]]

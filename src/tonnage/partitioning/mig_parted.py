@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -89,8 +88,7 @@ def _match(one: DeviceId, other: DeviceId) -> bool:
     return one[:2] == other[:2] and len(subsystems) < 2
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """The named configurations of a file, in its order, and where they stand."""
 
     configs: Mapping[str, tuple[Entry, ...]]

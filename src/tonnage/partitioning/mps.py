@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from msgspec import Struct
+
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import cuda, mig
 from tonnage.partitioning.turns import ProcessShare
@@ -32,8 +34,7 @@ REACH = 0.9
 (benchmarks/data/gpu_mps_h100.csv)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+class Isolation(Struct, frozen=True):
     """What one process cannot do to another. ``memory``: take its memory; ``fault``: end it by a fault of its own;
     ``speed``: slow it down. Each "yes", "part" or "no"."""
 
@@ -49,8 +50,7 @@ on an H100 with driver 580; a failed ``assert`` in a kernel, or an allocation be
 that client only (benchmarks/gpu_mps.py)."""
 
 
-@dataclass(frozen=True, slots=True)
-class MpsLimits:
+class MpsLimits(Struct, frozen=True):
     """What each process may have: ``percent`` of the threads (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE) and ``memory_mib`` of
     device memory (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). ``clients``: the most that the server takes."""
 

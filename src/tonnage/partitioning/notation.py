@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.fleet.geometry import Geometry
@@ -26,8 +28,7 @@ class Impossible(InputError):
         self.map = drawn
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     """``layout``: everything placed. ``wanted``: as typed: a placement where a place is, else the profile alone."""
 
     on: Geometry

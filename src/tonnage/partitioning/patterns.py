@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.fleet.geometry import Geometry, geometry
@@ -28,8 +29,7 @@ class Prices:
     dollar: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """``layout``: the card afterwards. ``offers``: how many instances of each profile it then has that are not in use,
     in the order of the profiles asked for."""
 
@@ -38,8 +38,7 @@ class Pattern:
     price: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """Every layout of a card made of some profiles. ``sets``: [L] bits by placement. ``counts``: [L, P] instances by
     profile. ``left``: [L] placements of all profiles that are still free."""
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from msgspec import Struct
+
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import instances, mig
 from tonnage.facts.gpus import Gpu
@@ -61,8 +63,7 @@ class SharingWorkload:
         return {"compute": arithmetic, "memory": 1 / bandwidth}.get(self.bound, max(arithmetic, 1 / bandwidth))
 
 
-@dataclass(frozen=True, slots=True)
-class Got:
+class Got(Struct, frozen=True):
     """What a process gets: seconds until a step's GPU work is done when all its neighbours are at work too (leases: at
     the worst moment of the plan), and the part of its throughput that it keeps.
     ``piece``: what it holds, as in ``2g.20gb``."""
@@ -72,8 +73,7 @@ class Got:
     piece: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FilledGpus:
+class FilledGpus(Struct, frozen=True):
     """``count`` cards of one GPU that hold the same: these workloads, by number, and what each gets."""
 
     gpu: str

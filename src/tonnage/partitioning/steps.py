@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from msgspec import Struct
+
 from tonnage.fleet.geometry import Geometry
 from tonnage.partitioning.layouts import Layout, Placement, mask_of
 from tonnage.partitioning.relayout import Step
@@ -36,16 +38,14 @@ class Journal:
         return replace(self, back=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """Nothing can be done until these instances are idle, or have been dealt with by whoever made them."""
 
     instances: Layout
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBack:
+class TurnBack(Struct, frozen=True):
     """An instance that was to go is in use: write the turned journal, and go on."""
 
     instances: Layout

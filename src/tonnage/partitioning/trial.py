@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.decisions import Instances
@@ -41,8 +42,7 @@ from tonnage.partitioning.fleet_plan import Demand, PlannedGpu
 from tonnage.partitioning.layouts import Placement
 
 
-@dataclass(frozen=True, slots=True)
-class TrialGpu:
+class TrialGpu(Struct, frozen=True):
     """A GPU that may be repartitioned. One that is whole and idle is planned as a card with an instance that takes all
     of it."""
 

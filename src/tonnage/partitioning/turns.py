@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
+
+from msgspec import Struct
 
 INTERVALS_S = {"default": 0.002, "short": 0.001, "medium": 0.002, "long": 0.004}
 """Turns by the name of the device's compute policy. NVIDIA publishes the names only; 2 ms is the default that step
@@ -22,16 +23,14 @@ SWITCH_S = 0.00012
 predict an H100, where every throughput was within 15 % (gpu_sharing_h100.csv)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """One client of a GPU. A step takes ``host_s`` seconds elsewhere, then ``gpu_s`` of the GPU when alone."""
 
     gpu_s: float
     host_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """What a process gets: steps per second, seconds per step, and its part of the GPU's time (0 to 1)."""
 
     steps_per_s: float

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.provisioning.candidates import NODE_COST, Candidate, RunningNode, eviction_cost, price_of
 from tonnage.provisioning.catalogue import Catalogue
@@ -19,8 +20,7 @@ K = 2
 """Disruption may be this many times the savings, both as shares of the NodePool (BalancedK)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Of a NodePool: micro-USD per hour of all its nodes, and what it costs to move all of their pods, in pods."""
 
     price: int

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cronsim import CronSim, CronSimError
+from msgspec import Struct
 
 from tonnage.objects import karpenter
 from tonnage.objects.validate.nodepools import NODES
@@ -30,8 +30,7 @@ _DESCRIPTORS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Struct, frozen=True):
     """How many nodes the budgets allow to be disrupted (``None``: no active budget limits it), and which
     budget says so.
     """

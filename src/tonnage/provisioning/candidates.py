@@ -7,7 +7,6 @@ pkg/utils/pod/scheduling.go, pkg/utils/pdb and pkg/controllers/state/statenode.g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -74,8 +73,7 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.ref
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A node that could be taken back. ``price``: micro-USD per hour, 0 where it is not known. ``cost``: of moving its
     pods, in pods. ``moving``: those that have to find room elsewhere. ``consolidatable``: quiet for
     consolidateAfter."""

@@ -8,8 +8,8 @@ types are array operations. :class:`Offers` are the offerings that are available
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.facts import instances, prices
+from tonnage.facts.price_book import DEFAULT_REGION, OWNED, Offering, PriceBook
 from tonnage.provisioning import labels
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -60,7 +61,7 @@ class Catalogue:
     rows of ``prices`` (pairs × types, micro-USD an hour, ``NO_OFFER`` where there is none).
     """
 
-    def __init__(self, types: Iterable[instances.InstanceType], book: prices.PriceBook) -> None:
+    def __init__(self, types: Iterable[instances.InstanceType], book: PriceBook) -> None:
         self.types = tuple(sorted(types, key=lambda one: one.name))
         self.names = tuple(one.name for one in self.types)
         self.book = book
@@ -68,17 +69,40 @@ class Catalogue:
         devices = sorted({one.resource for one in self.types if one.resource})
         self.resources = ("cpu", "memory", "pods", EPHEMERAL_STORAGE, EFA, NODES, *devices)
         self.column = {name: i for i, name in enumerate(self.resources)}
-        self.capacity = self._amounts([_capacity(one) for one in self.types])
-        self.allocatable = self._amounts([{**_capacity(one), **_allocatable(one)} for one in self.types])
-        self.pairs, self.prices = self._price_table(book)
-        self.exotic = self._exotic()
-        self._by_label = self._label_index()
         self._selected: dict[Requirement, TypeMask] = {}
-        self._values: dict[str, tuple[list[str | None], NDArray[np.intp]]] = {}
         self._stored: dict[NodeStorage, tuple[Amounts, Amounts]] = {}
 
+    # Tables are made when somebody asks: whoever launches no nodes needs none of them.
+
+    @cached_property
+    def capacity(self) -> Amounts:
+        return self._amounts([_capacity(one) for one in self.types])
+
+    @cached_property
+    def allocatable(self) -> Amounts:
+        return self._amounts([{**_capacity(one), **_allocatable(one)} for one in self.types])
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        offers = (offer for name in self.names for offer in self._offered(name))
+        return tuple(sorted({(offer.zone, offer.capacity_type) for offer in offers}))
+
+    @cached_property
+    def prices(self) -> NDArray[np.int64]:
+        rows = {pair: row for row, pair in enumerate(self.pairs)}
+        table = np.full((len(rows), len(self.types)), NO_OFFER, dtype=np.int64)
+        for i, name in enumerate(self.names):
+            for offer in self._offered(name):
+                table[rows[offer.zone, offer.capacity_type], i] = offer.micro_usd_per_hour
+        return table
+
+    @cached_property
+    def exotic(self) -> TypeMask:
+        """Types that are launched only if nothing plainer is left: with GPU or accelerator, or metal."""
+        return np.array([bool(one.resource_count) or "metal" in one.size for one in self.types], dtype=np.bool_)
+
     @classmethod
-    def load(cls, overrides: Path | None = None, region: str = prices.DEFAULT_REGION) -> Catalogue:
+    def load(cls, overrides: Path | None = None, region: str = DEFAULT_REGION) -> Catalogue:
         """Every known instance type with the bundled prices of a region, or with those of ``overrides`` on top."""
         return cls(instances.all(), prices.load(overrides, region)) if overrides is not None else _bundled(region)
 
@@ -112,7 +136,7 @@ class Catalogue:
         """
         mask = np.ones(len(self.types), dtype=np.bool_)
         for key, requirement in requirements.items():
-            if key in self._by_label:
+            if key in _CARRIED:
                 mask &= self._select_one(requirement)
         return mask
 
@@ -120,8 +144,8 @@ class Catalogue:
         """The different values that the label ``key`` has among these types or, for zone and capacity type,
         their offerings.
         """
-        if key in self._by_label:
-            listed, number = self._numbered(key)
+        if key in _CARRIED:
+            listed, number = self._labels[_CARRIED[key]]
             return {value for value in map(listed.__getitem__, set(number[types].tolist())) if value is not None}
         position = {labels.ZONE: 0, labels.CAPACITY_TYPE: 1}.get(key)
         if position is None:
@@ -131,7 +155,7 @@ class Catalogue:
 
     def forget(self) -> None:
         """Nothing that was worked out of it before counts any more."""
-        self._selected, self._values, self._stored = {}, {}, {}
+        self._selected, self._stored = {}, {}
 
     def with_storage(self, storage: NodeStorage) -> tuple[Amounts, Amounts]:
         """Capacity and allocatable with ephemeral-storage filled in, to be changed by nobody."""
@@ -157,24 +181,22 @@ class Catalogue:
                     table[row, self._index[key.instance_type]] = NO_OFFER
         return Offers(self, table)
 
-    def _numbered(self, key: str) -> tuple[list[str | None], NDArray[np.intp]]:
-        """The different values of a label, and by type the index of its value there."""
-        known = self._values.get(key)
-        if known is None:
-            having = self._by_label[key]
-            number = np.zeros(len(self.types), np.intp)
-            for index, (_, types) in enumerate(having):
-                number[types] = index
-            known = self._values[key] = [value for value, _ in having], number
-        return known
+    @cached_property
+    def _labels(self) -> dict[str, tuple[list[str | None], NDArray[np.int32]]]:
+        """Of each label its different values, None where a type has none, and by type the index of its value there."""
+        own_labels = [one.labels() for one in self.types]
+        found: dict[str, tuple[list[str | None], NDArray[np.int32]]] = {}
+        for key in sorted(set(_CARRIED.values())):
+            index: dict[str | None, int] = {}
+            numbers = [index.setdefault(own.get(key), len(index)) for own in own_labels]
+            found[key] = list(index), np.array(numbers, np.int32)
+        return found
 
     def _select_one(self, requirement: Requirement) -> TypeMask:
         mask = self._selected.get(requirement)
         if mask is None:
-            mask = np.zeros(len(self.types), dtype=np.bool_)
-            for value, having in self._by_label[requirement.key]:
-                if requirement.has(value):
-                    mask |= having
+            values, number = self._labels[_CARRIED[requirement.key]]
+            mask = np.array([requirement.has(value) for value in values], dtype=np.bool_)[number]
             self._selected[requirement] = mask
         return mask
 
@@ -186,31 +208,9 @@ class Catalogue:
                     table[i, self.column[name]] = amount
         return table
 
-    def _price_table(self, book: prices.PriceBook) -> tuple[tuple[tuple[str, str], ...], NDArray[np.int64]]:
-        every = ((i, offer) for i, name in enumerate(self.names) for offer in book.offerings(name))
-        offered = [(i, offer) for i, offer in every if offer.capacity_type != prices.OWNED]
-        pairs = tuple(sorted({(offer.zone, offer.capacity_type) for _, offer in offered}))
-        rows = {pair: row for row, pair in enumerate(pairs)}
-        table = np.full((len(pairs), len(self.types)), NO_OFFER, dtype=np.int64)
-        for i, offer in offered:
-            table[rows[offer.zone, offer.capacity_type], i] = offer.micro_usd_per_hour
-        return pairs, table
-
-    def _exotic(self) -> TypeMask:
-        """Types that are launched only if nothing plainer is left: with GPU or accelerator, or metal."""
-        return np.array([bool(one.resource_count) or "metal" in one.size for one in self.types], dtype=np.bool_)
-
-    def _label_index(self) -> dict[str, list[tuple[str | None, TypeMask]]]:
-        index: dict[str, dict[str | None, TypeMask]] = {}
-        own_labels = [one.labels() for one in self.types]
-        carried = sorted(labels.of_instance_type() - _UNTOLD)
-        for i, own in enumerate(own_labels):
-            for key in carried:
-                having = index.setdefault(key, {})
-                value = own.get(key)
-                having.setdefault(value, np.zeros(len(self.types), dtype=np.bool_))[i] = True
-        found = {key: list(having.items()) for key, having in index.items()}
-        return {**found, **{labels.auto_mode(key): having for key, having in found.items()}}
+    def _offered(self, name: str) -> Iterator[Offering]:
+        """What of a type can be launched: no machines that one owns."""
+        return (offer for offer in self.book.offerings(name) if offer.capacity_type != OWNED)
 
 
 class Offers:
@@ -259,6 +259,10 @@ _UNTOLD = frozenset(
     labels.OF_TYPE + name for name in ("encryption-in-transit-supported", "cpu-sustained-clock-speed-mhz")
 )
 """Labels of instance types that our facts say nothing of, so that no type is ruled out by them."""
+
+_TOLD = labels.of_instance_type() - _UNTOLD
+_CARRIED = {**{key: key for key in _TOLD}, **{labels.auto_mode(key): key for key in _TOLD}}
+"""Labels that types have, by what a requirement may call them: EKS Auto Mode has names of its own."""
 
 _OFFERING_ONLY = labels.of_offering() - {labels.ZONE, labels.CAPACITY_TYPE}
 _SAYS_OFFERING = (labels.ZONE, labels.CAPACITY_TYPE, labels.REGION, *sorted(_OFFERING_ONLY))

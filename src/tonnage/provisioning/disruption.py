@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -150,8 +149,7 @@ def _dearest_first(state: NodeState) -> tuple[int, Ref]:
     return (-state.price_micro_usd_per_hour, state.node)
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
+class _Budget(msgspec.Struct, frozen=True):
     """How many empty nodes of a NodePool may go now, and the numbers behind it."""
 
     pool: karpenter.NodePool

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 from tonnage.decisions import Ref
 from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
@@ -65,8 +67,7 @@ class RuleKind(Enum):
     AWAY = "pod anti-affinity"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
+class NodeFilter(Struct, frozen=True):
     """On which nodes a spread constraint counts pods: those that the pod itself may use.
 
     ``terms``: any one of these must hold, nothing must where there is none. ``tolerations`` are looked at with
@@ -95,8 +96,7 @@ def _odd(counted: Mapping[object, int]) -> frozenset[object]:
     return frozenset(one for one, count in counted.items() if count % 2)
 
 
-@dataclass(frozen=True, slots=True)
-class DomainRule:
+class DomainRule(Struct, frozen=True):
     """One constraint of a pod on other pods. ``namespaces``: of the pods that it selects."""
 
     kind: RuleKind

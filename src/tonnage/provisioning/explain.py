@@ -17,6 +17,7 @@ from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import ALL_EFFECTS, PoolTemplate
 
+STATIC = "it is static"
 UNTOLERATED, CONFLICT, NO_TYPE_HAS, NO_TYPE_MEETS = (
     "did not tolerate taint",
     "requirement",
@@ -150,3 +151,9 @@ def _names(catalogue: Catalogue, types: TypeMask, shown: int = 5) -> str:
     names = [catalogue.names[i] for i in np.flatnonzero(types)]
     text = ", ".join(names[:shown])
     return f"{text} and {len(names) - shown} more" if len(names) > shown else text
+
+
+def static(replicas: int) -> str:
+    """Why a static NodePool launches no node for pods."""
+    nodes = "no nodes" if replicas == 0 else "1 node" if replicas == 1 else f"{replicas} nodes"
+    return f"{STATIC}: it has {nodes} (replicas: {replicas}), whatever pods there are"

@@ -30,10 +30,11 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Wait
 from tonnage.objects import karpenter
@@ -80,8 +81,7 @@ class NewNodeClaim:
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(Struct, frozen=True):
     """Where each pod goes, before anything is bought. ``claims`` in the order of planning; ``unplanned`` as in
     :class:`Plan`."""
 
@@ -105,6 +105,7 @@ def pack(
     first by name where it is not given."""
     catalogue = with_reserved(catalogue, settings.reservations)
     market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
+    node_pools = list(node_pools)
     dynamic = [pool for pool in node_pools if not pool.is_static]
     templates = [
         compile_pool(
@@ -119,7 +120,8 @@ def pack(
     templates.sort(key=lambda one: (one.weight, one.name), reverse=True)
     there = list(nodes)
     topology = PodTopology(catalogue, dynamic, there, settings, pick)
-    return _Planner(market, templates, there, settings, topology).run(list(pods))
+    static = [pool for pool in node_pools if pool.is_static]
+    return _Planner(market, templates, there, settings, topology, static).run(list(pods))
 
 
 class _Planner:
@@ -132,7 +134,9 @@ class _Planner:
         nodes: list[ExistingNode],
         settings: PlanSettings,
         topology: PodTopology,
+        static: Sequence[karpenter.NodePool] = (),
     ) -> None:
+        self.static = static
         self.market = market
         self.templates = templates
         self.settings = settings
@@ -342,7 +346,7 @@ class _Planner:
                 explain.refusal(self.market, one, last.stage, self.remaining[one.name], rules),
             )
             for one in self.templates
-        )
+        ) + tuple(Alternative(f"NodePool {one.name}", explain.static(one.spec.replicas or 0)) for one in self.static)
         return Reason(
             "it fits no node, and no NodePool can launch a node for it", bought.amounts_of(last.stage.amounts), beaten
         )

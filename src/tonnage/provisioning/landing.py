@@ -11,6 +11,7 @@ from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import pods
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.static import to_come
 
 _SPEC = "spec.template.spec"
 
@@ -56,7 +57,7 @@ def _refusal(
     from tonnage.provisioning import karpenter as planner
 
     pod = pods.PendingPod(Ref("Pod", "one", "default", "one"), shape)
-    plan = planner.plan([pod], [], [pool], catalogue, PlanSettings(configurations=configurations))
+    plan = planner.plan([pod], [], [to_come(pool)], catalogue, PlanSettings(configurations=configurations))
     if not plan.waits:
         return ""
     reason = plan.waits[0].reason

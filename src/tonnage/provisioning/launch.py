@@ -6,10 +6,10 @@ aws/karpenter-provider-aws pkg/providers/instance/instance.go and filter/filter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.decisions import Alternative
@@ -33,8 +33,7 @@ is none.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchChoice:
+class LaunchChoice(Struct, frozen=True):
     """The offering to launch; ``instance_types`` are those in the request, cheapest first."""
 
     offering: OfferingKey

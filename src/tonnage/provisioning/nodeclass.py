@@ -8,7 +8,7 @@ guide, "General Purpose SSD volumes".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tonnage.facts import instances
 from tonnage.objects import karpenter, quantity
@@ -27,8 +27,7 @@ EVICTION_PERCENT = 10
 BITS_PER_BYTE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStorage:
+class NodeStorage(Struct, frozen=True):
     """Storage for images, logs and scratch data of the nodes of one EC2NodeClass.
 
     ``throughput_bytes_per_s`` and ``iops`` are of the volume (``None``: not known for this volume type).

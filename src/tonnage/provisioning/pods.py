@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -114,8 +113,7 @@ class ExistingNode(msgspec.Struct, frozen=True, kw_only=True):
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RelaxationStep:
+class RelaxationStep(msgspec.Struct, frozen=True):
     """A pod at one stage of relaxing: what it still insists on.
 
     ``strict``: ``requirements`` without what is only preferred. ``required``: what is left of the required node
@@ -125,7 +123,7 @@ class RelaxationStep:
 
     tolerations: tuple[core.Toleration, ...]
     requirements: Requirements
-    strict: Requirements = field(default_factory=Requirements)
+    strict: Requirements = msgspec.field(default_factory=Requirements)
     required: tuple[Requirements, ...] = ()
     spread: tuple[core.TopologySpreadConstraint, ...] = ()
     near: tuple[core.PodAffinityTerm, ...] = ()

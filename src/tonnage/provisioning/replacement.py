@@ -7,9 +7,10 @@ Source: kubernetes-sigs/karpenter pkg/controllers/disruption/consolidation.go, m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.provisioning import labels
@@ -28,8 +29,7 @@ NO_SPOT_TO_SPOT = "SpotToSpotConsolidation is disabled, can't replace a spot nod
 """Why a node stays, as the message of Karpenter's event Unconsolidatable has it (consolidation.go)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replacing:
+class Replacing(Struct, frozen=True):
     """``spot_to_spot``: feature gate SpotToSpotConsolidation."""
 
     catalogue: Catalogue

@@ -35,6 +35,15 @@ def missing(pool: karpenter.NodePool, staying: int, every: int) -> int:
     return wanted if most is None else max(0, min(wanted, most - every))
 
 
+def to_come(pool: karpenter.NodePool) -> karpenter.NodePool:
+    """A static NodePool as one that launches its nodes for pods, and no more of them, for they come in any case; others
+    as they are."""
+    if not pool.spec.replicas:
+        return pool
+    limits = {**pool.spec.limits, NODES: str(pool.spec.replicas)}
+    return msgspec.structs.replace(pool, spec=msgspec.structs.replace(pool.spec, replicas=None, limits=limits))
+
+
 def empty_load(pool: karpenter.NodePool, catalogue: Catalogue, settings: PlanSettings) -> ClaimLoad:
     """A NodeClaim of this NodePool that no pod asks for."""
     storage = settings.node_classes.get(storage_key(pool))

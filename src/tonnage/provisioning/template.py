@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tonnage.errors import InputError, Problem
 from tonnage.facts.labels import EC2_NODE_CLASS, GPU
@@ -29,8 +29,7 @@ ALL_EFFECTS = (*selectors.HARD_EFFECTS, "PreferNoSchedule")
 """Karpenter treats PreferNoSchedule as binding until a pod has been relaxed that far."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolTemplate:
+class PoolTemplate(Struct, frozen=True, eq=False):
     """What nodes of one NodePool are like.
 
     ``requirements``: the NodePool's, with its labels and its name as further requirements. ``types``:

@@ -53,8 +53,7 @@ class Verdict(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodRules:
+class PodRules(msgspec.Struct, frozen=True, eq=False):
     """The groups that have a say in where a pod goes, each with whether its rule is about that pod too. ``areas``:
     over labels that several nodes may share, ``hosts``: over the name of the node. ``strict``: what the pod insists on.
     ``barred``: numbers of planned NodeClaims that will never take such a pod because of ``hosts``, as far as somebody
@@ -64,7 +63,7 @@ class PodRules:
     areas: tuple[tuple[TopologyGroup, bool], ...]
     hosts: tuple[tuple[TopologyGroup, bool], ...]
     strict: Requirements
-    barred: list[int] = field(default_factory=list)
+    barred: list[int] = msgspec.field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.areas or self.hosts)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.base import KubeObject, Unknown
@@ -27,8 +28,7 @@ _SERIES = re.compile(r"""seriesQuery["']?:\s*['"]?([^\s'",]*)""")
 _NAMED = re.compile(r"""\bas["']?:\s*['"]?([^\s'",}]+)""")
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterMetrics:
+class AdapterMetrics(Struct, frozen=True):
     """``apis``: the APIs that somebody serves; ``names``: the metrics by the rules that can be read, None: any."""
 
     apis: frozenset[str] = frozenset()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -31,8 +30,7 @@ _Autoscaler = HorizontalPodAutoscaler | ScaledObject
 _Target = tuple[str, str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """The autoscalers that exist after a set of objects was applied in order.
 
     ``ambiguous`` maps ``namespace/name`` of an HPA (a generated one too) to the other HPAs on the same

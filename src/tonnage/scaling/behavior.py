@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msgspec import Struct
+
 from tonnage.scaling.replicas import Tolerance
 from tonnage.units import NS_PER_S
 
@@ -39,8 +41,7 @@ class SelectPolicy(Enum):
     DISABLED = "Disabled"  # no change in this direction
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingPolicy:
+class ScalingPolicy(Struct, frozen=True):
     """At most ``value`` pods, or percent of the pods at the start of the period, may come or go in
     ``period_ns``.
     """
@@ -84,16 +85,14 @@ class Behavior:
     explicit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(Struct, frozen=True):
     """A recommendation before stabilisation, and when it was made."""
 
     at_ns: int
     replicas: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleEvent:
+class ScaleEvent(Struct, frozen=True):
     """A change of the replica count that took place: by how many pods, never negative."""
 
     at_ns: int
@@ -109,8 +108,7 @@ class History:
     downs: tuple[ScaleEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Limited:
+class Limited(Struct, frozen=True):
     """A replica count and what bounded it: the reason of the object's condition, "" when nothing did."""
 
     replicas: int

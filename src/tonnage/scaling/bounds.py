@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from tonnage.facts import metric_names
 from tonnage.facts.metric_names import ExportedMetric
@@ -61,8 +62,7 @@ _RISING = (
 """Functions whose values are not negative, whatever their arguments are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """A closed interval of values; infinite where nothing is known."""
 
     low: float = -math.inf

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, Union
+
+from msgspec import Struct
 
 Value: TypeAlias = Union[float, int, bool, "list[Value]", None]
 
@@ -15,8 +16,7 @@ class FormulaError(ValueError):
     """A formula that cannot be read or evaluated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A function of arguments. With ``predicate`` its second argument is asked of each item of the first."""
 
     of: Callable[[Sequence[Value]], Value]

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
 from tonnage.scaling import conditions as told
 from tonnage.scaling import replicas as counts
@@ -240,8 +242,7 @@ def _winner(proposals: Sequence[Proposal]) -> tuple[int, int]:
     return winner, asked
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """How one pass went: the winning metric's index, the counts before and after each step, and what
     bounded them.
     """

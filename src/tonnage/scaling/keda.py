@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
+from msgspec import Struct
+
 from tonnage.decisions import Reason, Ref, Scalar, Scale
 from tonnage.metrics.promql import Scalar as Number
 from tonnage.metrics.promql import Vector
@@ -185,8 +187,7 @@ def serve(
     return tuple(composite if index is None else answers[index].reading for _, index in _listed(spec)), state
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """What one trigger gives after its fallback; ``fallback``: the value is a pretended one."""
 
     reading: MetricReading

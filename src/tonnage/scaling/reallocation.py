@@ -8,7 +8,6 @@ brings the bounds back; replicas that an autoscaler sets are then its own affair
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -45,8 +44,7 @@ class Assignment(msgspec.Struct, frozen=True):
         return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
+class Bounded(msgspec.Struct, frozen=True):
     """What bounds the replicas: an HPA, a ScaledObject, or the annotations of a policy on the workload itself.
 
     ``written``: the bounds as they are written, None where a default counts; ``paused``: the replicas at which an
@@ -65,8 +63,7 @@ class Bounded:
         return Assignment(self.object, self.paths[at], self.written[at], str(value) if self.texts else value)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuHolder:
+class GpuHolder(msgspec.Struct, frozen=True):
     """A workload: replicas as it asks for them (``written``: None where it asks for none), whole GPUs of each and the
     resource that counts them, and who bounds the replicas."""
 

@@ -7,16 +7,16 @@ PodDeletionCost and LogarithmicScaleDown, both on by default.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cmp_to_key
+
+from msgspec import Struct
 
 from tonnage.units import NS_PER_S
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalCandidate:
+class RemovalCandidate(Struct, frozen=True):
     """What counts of one pod. Times are seconds since the epoch; ``ready_since`` is None for a pod that is not ready.
 
     ``restarts`` is the most restarts of a container, ``sidecar_restarts`` of a restartable init container.

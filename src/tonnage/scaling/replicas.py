@@ -14,6 +14,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import TypeAlias
 
+from msgspec import Struct
+
 TOLERANCE = 0.1
 """kube-controller-manager ``--horizontal-pod-autoscaler-tolerance``: how far a ratio may be from 1 and
 change nothing.
@@ -76,8 +78,7 @@ class MetricReading:
         return cls(milli=to_milli(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Scaled:
+class Scaled(Struct, frozen=True):
     """The scale target: replicas asked for (``spec``), existing (``status``) and ready."""
 
     spec: int

@@ -18,7 +18,8 @@ For each workload, every tick:
    free GPUs of nodes of the fixed fleet.
 
 Where every replica needs a new node (:attr:`tonnage.scaling.target.Target.far`), the look back is longer, bursts and
-small numbers of replicas are allowed for, and what was ordered too much is given up before it starts
+small numbers of replicas are allowed for, more are ordered when they were needed for a while, and what was ordered too
+much is given up before it starts
 (docs/explanation/slo-policy.md).
 
 "No data" holds: without a reading the replicas stay as they are.
@@ -54,6 +55,9 @@ CAUTION = 1.0
 STEADY_DOWN = 1.5
 """Of the cold start: how long the last replica above the need stays."""
 
+PERSIST = 0.1
+"""Of the cold start: how long more replicas must have been needed before they are asked for."""
+
 BURSTS = 1.5
 """Standard deviations of what bursts add for a minute that replicas are to serve within the SLO."""
 
@@ -70,23 +74,27 @@ REUSE_STEP = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas needed).
-    ``reason`` explains the last tick, whatever came of it. ``falls``: when the counter fell lately; ``rate``:
-    requests/s when they were last known."""
+    """What the policy carries from tick to tick: (time in ns, requests received), and (time in ns, replicas without
+    which it is not to be left). ``reason`` explains the last tick, whatever came of it. ``falls``: when the counter
+    fell lately; ``rate``: requests/s when they were last known; ``asked``: (time in ns, replicas needed), where help is
+    far."""
 
     counts: Counts = ()
     needs: Needs = ()
     reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
     falls: tuple[int, ...] = ()
     rate: float | None = None
+    asked: Needs = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaNeed:
-    """Replicas that one workload needs, and from what. ``keep``: those without which it is not to be left; ``steady``:
-    those for its demand alone, as a fraction."""
+    """Replicas that one workload needs, and from what. ``lasting``: those of them that it needed for long enough to
+    order them; ``keep``: those without which it is not to be left; ``steady``: those for its demand alone, as a
+    fraction."""
 
     replicas: int
+    lasting: int
     keep: int
     steady: float
     forecast: Forecast
@@ -123,12 +131,16 @@ def decide(
         if need is None:
             remembered[target.workload] = replace(before, counts=counts, falls=falls, reason=TOO_SHORT)
             continue
+        asked: Needs = ()
+        if target.far:
+            asked = (*_since(before.asked, now - round(PERSIST * need.horizon_ns)), (now, need.replicas))
+            need = replace(need, lasting=min(replicas for _, replicas in asked))
         needs[target.workload] = need
         window = max(target.hold_ns, round(STEADY_DOWN * need.horizon_ns)) if target.far else target.hold_ns
         history = (*_since(before.needs, now - window), (now, need.keep))
-        remembered[target.workload] = Memory(counts, history, falls=falls, rate=need.forecast.level)
+        remembered[target.workload] = Memory(counts, history, falls=falls, rate=need.forecast.level, asked=asked)
     idle = {one.workload: _idle(snapshot, one, remembered[one.workload]) for one in targets if one.workload in needs}
-    more = {name: max(0, need.replicas - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
+    more = {name: max(0, need.lasting - snapshot.workloads[name].replicas) for name, need in sorted(needs.items())}
     for_others = waiting.look(snapshot, idle, more, seats)
     warm = {} if for_others.first else _warm(snapshot, targets, needs, seats)
     decisions = []
@@ -194,8 +206,8 @@ def _decide_one(
     recently = _recently(snapshot, history)
     on_kept, on_bought = _spread(snapshot, workload)
     settled = workload.ready == current == len(workload.pods)
-    if need.replicas > current:
-        replicas, verdict = need.replicas, "demand at the horizon exceeds capacity"
+    if need.lasting > current:
+        replicas, verdict = need.lasting, "demand at the horizon exceeds capacity"
     elif extra is None:
         replicas, verdict = min(current, recently), "pods of other workloads wait for GPUs: idle replicas are scaled in"
     elif extra and settled:
@@ -209,7 +221,7 @@ def _decide_one(
         verdict = "no longer needed"
     replicas = max(target.minimum, min(target.maximum, replicas))
     if replicas == current:
-        verdict = _why_held(target, need.replicas, held, current, settled=settled)
+        verdict = _why_held(target, need, held, current, settled=settled)
     serves = f"{current} replicas serve {current * target.capacity:.3g} requests/s within the SLO"
     window = f"the highest need of the last {target.hold_ns // NS_PER_S} s is {held}"
     alternatives = (
@@ -219,6 +231,7 @@ def _decide_one(
     evidence = (
         *need.evidence,
         ("needed", need.replicas),
+        *((("needed_for_a_while", need.lasting),) if target.far else ()),
         ("others_pending", extra is None),
         ("on_fixed_nodes", on_kept),
         ("on_launched_nodes", on_bought),
@@ -228,9 +241,11 @@ def _decide_one(
     return replicas, Reason(verdict, evidence, alternatives)
 
 
-def _why_held(target: Target, needed: int, held: int, current: int, *, settled: bool) -> str:
+def _why_held(target: Target, need: ReplicaNeed, held: int, current: int, *, settled: bool) -> str:
     """Why there are to be no more and no fewer replicas than there are."""
-    if needed >= current:
+    if need.lasting <= current < min(need.replicas, target.maximum):
+        return "held: more are needed, but not for long enough yet"
+    if need.replicas >= current:
         return "held: at the maximum" if current >= target.maximum else "held: all replicas are needed"
     if current <= target.minimum:
         return "held: at the minimum"
@@ -281,7 +296,7 @@ def _need(
         ("backlog", round(backlog, 1)),
         *((("reuse", target.reuse),) if target.reuse else ()),
     )
-    return ReplicaNeed(replicas, keep, steady, demand, backlog, horizon, evidence)
+    return ReplicaNeed(replicas, replicas, keep, steady, demand, backlog, horizon, evidence)
 
 
 _Value = TypeVar("_Value", int, float)
@@ -297,7 +312,7 @@ def _warm(
     """Replicas to fill the free GPUs of the fixed fleet, each for the workload that has the fewest for its need."""
     measured = [target for target in targets if target.workload in needs]
     current = {target.workload: snapshot.workloads[target.workload].replicas for target in measured}
-    replicas = {name: max(now, needs[name].replicas) for name, now in current.items()}
+    replicas = {name: max(now, needs[name].lasting) for name, now in current.items()}
     with snapshot.fleet.what_if():
         free = FreeRoom(snapshot, seats)
         for target in measured:  # what is ordered comes first

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+
+from msgspec import Struct
 
 from tonnage.decisions import Alternative, Reason, Ref, Scale
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """Scale out above ``up``, in below ``down`` (percent); at least ``cooldown_ns`` between two changes."""
 
     name: str
@@ -30,8 +30,7 @@ class Profile:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadUse:
+class WorkloadUse(Struct, frozen=True):
     """One workload: its GPU utilisation in percent (None: no data), its replicas and their bounds."""
 
     target: Ref

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.decisions import Finding, Scalar
 from tonnage.facts import metric_names
@@ -31,8 +32,7 @@ def finding(
     return Finding(rule, severity, ref(source), where(source, path), message, evidence)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """One prometheus trigger of a ScaledObject, parsed."""
 
     owner: ScaledObject

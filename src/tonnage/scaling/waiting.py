@@ -7,8 +7,10 @@ is idle of the workload went. The scheduler says whether: its answer is passed i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+from msgspec import Struct
 
 from tonnage.fleet.filters import Filters
 from tonnage.fleet.rows import FleetPod
@@ -26,8 +28,7 @@ class Seats(Protocol):
         """Which nodes of the snapshot's fleet take a pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForOthers:
+class ForOthers(Struct, frozen=True):
     """``gives_up``: the workloads whose idle room would let others be scheduled. ``first``: whether others come before
     free room is filled: pods that fit there, or will when what is given up has gone."""
 

@@ -7,6 +7,8 @@ from collections.abc import Container
 from tonnage.fleet.rows import FleetPod
 from tonnage.workloads.naming import named_by
 
+LEFT_CLAIM = "an earlier attempt to bind the pod has left resourceclaim"
+
 
 def gated(pod: FleetPod) -> str:
     """What holds the pod back before any scheduler looks at it; empty where nothing does."""
@@ -33,6 +35,8 @@ def beyond(pod: FleetPod, nodes: int, *, strict: bool, absent: Container[str] = 
         return "persistent volume claims are not known here yet"
     if pod.claims.waits:
         return f"0/{nodes} nodes are available: {pod.claims.waits}"
+    if pod.claims.held is not None:
+        return f"0/{nodes} nodes are available: {LEFT_CLAIM} {pod.claims.held[1]}"
     if spec.resource_claims and not pod.claims.known:
         return "resource claims are not known here yet"
     if strict and not pod.gang:

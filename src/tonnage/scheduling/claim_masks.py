@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tonnage.fleet.device_claims import CANNOT_ALLOCATE
-from tonnage.fleet.filters import Mask
+from tonnage.fleet.filters import UNFEATURED, Mask
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.view import NEVER, ShapeView
 
@@ -35,14 +35,14 @@ class ClaimMasks:
 
     def masks(self, asks: tuple[str, ...], view: ShapeView) -> list[tuple[str, Mask]]:
         """(why not, nodes that it allows) for each reason, by its text, and at least one. Nodes that the view refuses
-        are not asked, and count as allowed."""
+        are not asked, and count as allowed, but for those whose kubelet lacks a feature: that is asked after claims."""
         fleet = self._fleet
         known = self._followed(asks)
         refused: dict[str, list[int]] = {CANNOT_ALLOCATE: []}
-        for row in np.flatnonzero(view.key != NEVER).tolist():
+        for row in np.flatnonzero((view.key != NEVER) | (view.why == UNFEATURED)).tolist():
             why = known.why[row]
             if why is None:
-                why = known.why[row] = fleet.device_claims.refusal(asks, fleet.node_view(row))
+                why = known.why[row] = fleet.device_claims.refusal(asks, fleet.node_view(row), fleet.served(row))
             if why:
                 refused.setdefault(why, []).append(row)
         found = []

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.fleet.filters import OPEN
 from tonnage.fleet.snapshot import Snapshot
@@ -54,8 +55,7 @@ class DefragLimits:
     schedulers: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodMove:
+class PodMove(Struct, frozen=True):
     """One pod from one node to another, by rows."""
 
     pod: int
@@ -329,7 +329,8 @@ class _Search:
             for row, node in room.places:
                 self._trial.seat(row, node)
                 self._put.append((row, node))
-            largest = sorted(room.rows, key=lambda row: needs(self._fleet, row)[1].tolist()[::-1], reverse=True)
+            by_name = sorted(room.rows, key=lambda row: self._fleet.pod(row).key)
+            largest = sorted(by_name, key=lambda row: needs(self._fleet, row)[1].tolist()[::-1], reverse=True)
             try:
                 return self._solve(largest, 0)
             except _OutOfSteps:

@@ -9,9 +9,9 @@ among, members of gangs, and pods for which room was made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.fleet import holding
@@ -28,8 +28,7 @@ NONE = 1 << 20
 """More devices than any node has: it cannot be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(Struct, frozen=True):
     """Where a pod stands now: ``node`` is a row, ``key`` that of the node when it was chosen (:class:`ShapeView`).
 
     ``moved``: it stood elsewhere before, and ``about`` is the name of the pod that needed its room; else ``about`` says

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
-from tonnage.decisions import Bind, ClaimAllocation, Evict, Reason, Ref
+from tonnage.decisions import Bind, ClaimAllocation, Evict, ExtendedClaim, Reason, Ref
+from tonnage.fleet.claim_asks import is_extended
 from tonnage.fleet.fits import fits
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
@@ -85,18 +86,32 @@ def _under(snapshot: Snapshot, cache: Cache, how: TurnSettings, rows: Sequence[i
 
 def _with_claims(fleet: Fleet, row: int, bind: Bind) -> Bind:
     """The bind with what it allocates."""
-    if not fleet.pod(row).spec.claims.keys:
+    if not fleet.device_claims.used_by(row):
         return bind
-    found = allocations(fleet.device_claims.assumed_of(row))
+    found = allocations(fleet, row, fleet.device_claims.ledger.assumed_of(row))
     return structs.replace(bind, claims=found) if found else bind
 
 
-def allocations(found: Iterable[tuple[ResourceClaim, AllocationResult]]) -> tuple[ClaimAllocation, ...]:
-    """Claims and what they have, as decisions name them."""
+def allocations(
+    fleet: Fleet, row: int, found: Iterable[tuple[ResourceClaim, AllocationResult]]
+) -> tuple[ClaimAllocation, ...]:
+    """Claims of the pod in that row and what they have, as decisions name them."""
     return tuple(
-        ClaimAllocation(Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid), allocation)
+        ClaimAllocation(
+            Ref(claim.kind, claim.name, claim.namespace, claim.metadata.uid), allocation, _extended(fleet, row, claim)
+        )
         for claim, allocation in found
     )
+
+
+def _extended(fleet: Fleet, row: int, claim: ResourceClaim) -> ExtendedClaim | None:
+    """What the claim is made of, where that is for the pod's extended resources."""
+    if not is_extended(claim):
+        return None
+    pod = fleet.pod(row)
+    served = fleet.served(pod.node) if pod.node >= 0 else frozenset[str]()
+    mappings = fleet.device_claims.asks.mappings(pod.spec.spec, served)
+    return ExtendedClaim(tuple(claim.spec.devices.requests), mappings)
 
 
 def _told(found: ScheduleResult, policy: str) -> ScheduleResult:

@@ -9,9 +9,9 @@ planned again with the first victims gone, twice as many each time, until it fit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.scheduling.order import Places, Unit
@@ -33,8 +33,7 @@ REGIONS_ENOUGH = 16
 """This many domains are compared for a gang that has to stand in one."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionPlan:
+class PreemptionPlan(Struct, frozen=True):
     """The victims, where the unit goes when they are gone, what they cost, and the next best (its name, its cost)."""
 
     victims: tuple[Victim, ...]
@@ -109,8 +108,7 @@ def _released(fleet: Fleet, node: int, victims: Sequence[Victim], columns: Ints)
     return amounts
 
 
-@dataclass(frozen=True, slots=True)
-class OnNode:
+class OnNode(Struct, frozen=True):
     """One pod on one node."""
 
     fleet: Fleet

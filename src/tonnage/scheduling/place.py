@@ -100,10 +100,12 @@ def decide(
 
 
 def _releases(fleet: Fleet, row: int, cache: Cache) -> tuple[ClaimAllocation, ...]:
-    """The claims of a pending pod which pin it to nodes that it cannot have, and that nobody else uses:
-    kube-scheduler gives them up (v1.36 dynamicresources, PostFilter)."""
-    spec = fleet.pod(row).spec
-    stuck = allocations(fleet.device_claims.stuck(spec.claims.keys, spec.uid)) if spec.claims.keys else ()
+    """The claims of a pending pod which pin it to nodes that it cannot have, and that nobody else uses, and one that
+    an earlier attempt to bind it has left: kube-scheduler gives them up (v1.36 dynamicresources, PostFilter)."""
+    spec, ledger = fleet.pod(row).spec, fleet.device_claims.ledger
+    if spec.claims.held is not None:
+        return allocations(fleet, row, fleet.device_claims.left(spec.claims.held))
+    stuck = allocations(fleet, row, ledger.stuck(spec.claims.keys, spec.uid)) if spec.claims.keys else ()
     return stuck if stuck and not feasible(fleet, row, cache) else ()
 
 

@@ -258,7 +258,7 @@ class Preemptor:
             if may_preempt:
                 self._note_budgets(unit)
             return ()
-        self._evict(room.rows, self._why(unit, room), unit)
+        self._evict(sorted(room.rows, key=lambda row: self._fleet.pod(row).key), self._why(unit, room), unit)
         return room.places
 
     def _note_budgets(self, unit: Unit) -> None:

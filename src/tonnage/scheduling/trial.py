@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tonnage.decisions import Reason
 from tonnage.fleet.classes import PodClass
@@ -22,8 +21,7 @@ from tonnage.scheduling.view import NEVER, Ints, ShapeView
 NOT_THERE_YET = Reason("its pod affinity or topology spread needs pods that are not scheduled yet")
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """``assumed``: pods that do not count for pod affinity, as they are not there yet."""
 
     snapshot: Snapshot

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.fleet.columns import distinct
 from tonnage.fleet.filters import Mask
@@ -38,8 +38,7 @@ NOBODY = 1 << 62
 """Above every priority that anybody preempts with: the pod is nobody's victim any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(Struct, frozen=True):
     """What goes together. ``rest_of``: the gang that this is all of, but for its pods that may go alone.
 
     ``lost_ns``: work that would be lost, in ns of each device held (of the pod, where it holds none)."""
@@ -58,8 +57,7 @@ class Victim:
         return (self.priority, self.rest_of, self.lost_ns, -self.started_ns, self.name)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Cost:
+class Cost(Struct, frozen=True, order=True):
     """What evicting some victims costs; compares in kube-scheduler's order, with the work lost before the start time.
 
     ``sum_priorities``: each with PRIORITY_OFFSET added. ``started_ns``: negative, so that later is cheaper."""
@@ -194,7 +192,9 @@ class Candidates:
         return [row for row in self._fleet.gang_pods.get(key, ()) if self._fleet.pod(row).node >= 0]
 
     def _victim(self, rows: tuple[int, ...], gang: str = "", *, rest_of: bool = False) -> Victim:
+        """In the order of their names, as the numbers of rows are of when a world heard of them."""
         fleet, snapshot = self._fleet, self.snapshot
+        rows = tuple(sorted(rows, key=lambda row: fleet.pod(row).key))
         lost = sum(map(snapshot.lost_ns, rows))
         first = min((snapshot.now_ns, *(snapshot.started_ns(row) for row in rows)))
         priority = max((self.priority(row) for row in rows), default=0)
@@ -292,8 +292,7 @@ class Candidates:
         return _Table(rows, pods.node[rows], pods.class_id[rows], pods.priority[rows], requests)
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """The pods that may be evicted, as columns; and what each class releases, by class and resource."""
 
     row: Ints
@@ -303,8 +302,7 @@ class _Table:
     requests: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class _Offers:
+class _Offers(Struct, frozen=True):
     """What pods of some priorities would free of some resources, by node row and resource: ``largest``, the most that
     one of them does (at least 1); and for each priority, the lowest first, what all up to it do, and where any of it
     stands."""

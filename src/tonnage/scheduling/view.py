@@ -254,11 +254,12 @@ class ShapeView:
     def _points(self, rows: NDArray[np.intp]) -> Ints:
         fleet = self.fleet
         free, allocatable = fleet.free[rows], fleet.allocatable[rows]
-        used = (allocatable - free) * PER_MILLE // np.maximum(allocatable, 1)
+        used: Ints = np.where(allocatable > 0, allocatable - free, 0) * PER_MILLE // np.maximum(allocatable, 1)
         packed = (used[:, CPU] + used[:, MEMORY]) // HOST_DIVISOR
         column = self.nodes.device_column[rows]
         packed += np.where(column >= 0, used[np.arange(len(rows)), column], 0)
-        return self.pack * packed
+        points: Ints = self.pack * packed
+        return points
 
     def devices(self, node: int) -> tuple[int, ...] | None:
         """The devices that a pod of this shape takes on the node; None: those that the fleet chooses."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -75,8 +75,7 @@ class Backtest(msgspec.Struct, frozen=True):
     services: tuple[ServiceBacktest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSide:
+class MeasuredSide(msgspec.Struct, frozen=True):
     """What a run is compared with: ``readings`` from ``start_ns`` to ``end_ns`` of ``served``, a service each.
 
     ``profiles``: traffic that replaces the scenario's, by service, which starts ``lead_ns`` before the start so that
@@ -88,7 +87,7 @@ class MeasuredSide:
     start_ns: int
     end_ns: int
     start: str = ""
-    profiles: Mapping[str, TrafficProfile] = field(default_factory=dict)
+    profiles: Mapping[str, TrafficProfile] = msgspec.field(default_factory=dict)
     lead_ns: int = 0
     dialect: Dialect = PROMETHEUS_3
 

@@ -8,8 +8,9 @@ nothing about engines is said a second time here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tonnage.errors import InputError
 from tonnage.objects import apps, core, karpenter, load
@@ -24,8 +25,7 @@ _NAMELESS = "it has no name of its own (generateName): it runs without an end"
 _STANDS = (core.Pod, apps.Deployment, apps.StatefulSet, apps.ReplicaSet, apps.DaemonSet)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """``text``: of the file. ``services`` and ``training``: what it has; ``left``: what it leaves out, with why."""
 
     text: str
@@ -73,8 +73,7 @@ def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
     return Draft(text, services, training, tuple(left))
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Struct, frozen=True):
     """What does not depend on the workloads."""
 
     name: str

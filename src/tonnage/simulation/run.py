@@ -146,7 +146,8 @@ class SetUp:
 
     def break_things(self) -> None:
         """Let the scenario's faults happen when they are due."""
-        schedule_faults(self.scenario.spec.faults, self.cluster, _offerings(self.configuration.catalogue))
+        if faults := self.scenario.spec.faults:
+            schedule_faults(faults, self.cluster, _offerings(self.configuration.catalogue))
 
     def replica_loops(self) -> list[Loop]:
         """The loops that set replicas, as the policy says."""

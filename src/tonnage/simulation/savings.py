@@ -64,8 +64,7 @@ class SavingsCase:
         return self.scenario.policy(self.policy)
 
 
-@dataclass(frozen=True, slots=True)
-class SavingsRuns:
+class SavingsRuns(msgspec.Struct, frozen=True):
     """What each strategy saves, and the runs: the first as the scenario is, then one for each strategy that changes how
     nodes are used. ``commitment``: where one was asked for."""
 

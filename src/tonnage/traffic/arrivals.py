@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.errors import InputError, Problem, Where
@@ -28,8 +29,7 @@ _COPY_BUCKET_NS = NS_PER_S
 _CHUNK = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """What prompts and, where known, outputs have in common: a path of KV blocks of ``block_size`` tokens and the
     number of its session for each request, in order of arrival. Without ``sessions`` nobody knows of any."""
 
@@ -165,8 +165,7 @@ def _content(trace: Trace, requests: Sequence[int], copies: Sequence[int], block
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     service: str
     streams: Streams
     duration_ns: int

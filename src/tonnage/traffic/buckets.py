@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 _LEAST_PLACE, _MOST_PLACE = 0.05, 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(Struct, frozen=True):
     """A histogram: ``counts[i]`` observations above ``edges[i]`` and up to ``edges[i + 1]``, in its own unit; ``total``
     is the sum of all observations, None where it is not known. The last edge is finite: the caller knows, or assumes,
     what lies beyond the last edge that was exposed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
@@ -24,8 +23,7 @@ _AT_ONCE, _REMEMBERED = 512, 50_000
 """Requests that are tokenized together; parts of prompts whose token ids are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hashing:
+class Hashing(msgspec.Struct, frozen=True):
     """How to hash. ``salt`` None: blocks are numbered by first appearance. ``rate``: requests (sessions) a second where
     the log has no times; ``turn_s``: from one turn of a session to the next. ``output_tokens``: of requests whose
     answer the log does not have."""
@@ -37,8 +35,7 @@ class Hashing:
     output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hashed:
+class Hashed(msgspec.Struct, frozen=True):
     """``lines``: a trace in Mooncake's format, its requests in order of time. ``counts``: how many requests have their
     output length from where, and how many were left out for having none."""
 
@@ -46,8 +43,7 @@ class Hashed:
     counts: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     at_ns: int
     prompt: int
     output: int

@@ -7,6 +7,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct
+
 from tonnage.errors import InputError
 from tonnage.inference.memory import kinds
 from tonnage.inference.servers.engine_metrics import EngineMetrics, engine_metrics
@@ -59,8 +61,7 @@ class StoredReadings:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapedService:
+class ScrapedService(Struct, frozen=True):
     """One service on a Prometheus server. ``matchers``: label matchers of its engines' series without braces, such as
     ``namespace="inference",service="chat"``; ``gateway``: those of Envoy's series, empty where its requests are counted
     by the engines alone."""

@@ -22,7 +22,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -57,16 +56,14 @@ _OF_A_MESSAGE = ("name", "tool_calls", "function_call", "tool_call_id")
 _NO_PROMPT = "neither a text, token ids nor messages"
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """A text in parts, whose token ids are those of the parts: of a chat, one a message. What a session repeats at each
     turn, and system prompts, are equal parts."""
 
     parts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(msgspec.Struct, frozen=True):
     """One request. ``at_ns``: nanoseconds since the log's own beginning of time, None where the log has no time.
     ``prompt``: what it says, or its token ids. ``answer``: output tokens, what it says, or None where neither is there;
     ``limit``: the most output tokens that were asked for, None where that is not said. ``apart``: whose prompts share

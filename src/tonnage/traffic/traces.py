@@ -75,8 +75,7 @@ class Trace:
         return int(self.arrivals_ns[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     line: int
     arrival_ns: int
     prompt: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -42,8 +42,7 @@ _NAMING = (
 """The ends of the paths of fields that name a group."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pod:
+class _Pod(msgspec.Struct, frozen=True):
     """A pod, the object that it stands in, its gang, and how many like it there are."""
 
     owner: KubeObject
@@ -53,8 +52,7 @@ class _Pod:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class NeverStarts:
+class NeverStarts(msgspec.Struct, frozen=True):
     """Pods of ``owner`` that wait for ever: ``missing`` says whether their group does not exist, else there are too few
     of them."""
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+
 from tonnage.fleet.gangs import ANYWHERE, SubGroup, TopologyRule
 from tonnage.objects import batch, core, leaderworker, ray, training, volcano
 from tonnage.objects.base import KubeObject
@@ -35,8 +37,7 @@ WORDS: Mapping[type[KubeObject], str] = {
 """How the keys of implied gangs name the kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangPart:
+class GangPart(Struct, frozen=True):
     """Pods of a gang that have something in common. ``group``: parts of one group stand in one domain together."""
 
     name: str

@@ -56,9 +56,9 @@ class ResourceClaims:
             for pod in self._context.cache.in_namespace_of(PODS, key_of(new)[0]):
                 if any(claim.template == key_of(new)[1] for claim in _claims(pod)):
                     self._look_at(_POD, key_of(pod))
-        elif resource == PODS and spec_of(one).get("resourceClaims"):
+        elif resource == PODS and (spec_of(one).get("resourceClaims") or _extended(one)):
             if new is None or _is_done(new):
-                for _, name in _names(one):
+                for name in (*(name for _, name in _names(one)), _extended(one)):
                     if name:
                         self._look_at(_CLAIM, (key_of(one)[0], name))
             else:
@@ -179,8 +179,8 @@ class ResourceClaims:
         return pod is not None and uid_of(pod) == consumer.get("uid") and not _is_done(pod)
 
     def _is_of_done_pod(self, claim: JsonObject) -> bool:
-        """Whether it was made for a pod that has ended; that of a pod that is gone goes with it."""
-        if POD_CLAIM_NAME not in annotations_of(claim):
+        """Whether it was made for a pod that has ended and has no users; that of a pod that is gone goes with it."""
+        if status_of(claim).get("reservedFor"):
             return False
         found = self._context.cache.find(controller_uid(claim))
         return found is not None and found[0] == PODS and _is_done(found[1])
@@ -200,6 +200,11 @@ def _names(pod: JsonObject) -> Iterator[tuple[PodClaim, str]]:
     made = dict(_statuses(pod))
     for one in _claims(pod):
         yield one, one.claim or made.get(one.name, "")
+
+
+def _extended(pod: JsonObject) -> str:
+    """The name of the claim that a scheduler made for the pod's extended resources; empty: there is none."""
+    return str((status_of(pod).get("extendedResourceClaimStatus") or {}).get("resourceClaimName", ""))
 
 
 def _is_done(pod: JsonObject) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
+
+from msgspec import Struct
 
 from tonnage.errors import Where
 from tonnage.health.blocker import REFUSED, Blocker
@@ -136,8 +137,7 @@ def _some_over(setting: Setting, namespace: str, quota: ResourceQuota) -> Iterat
             used = full
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     """Pods that a quota counts, and of which it admits one."""
 
     pods: Pods

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import msgspec
@@ -30,8 +29,7 @@ _OVERRIDES = ("--cpu-offload-gb", "--num-gpu-blocks-override", "--kv-cache-memor
 """Flags that change what has to fit on the GPU in ways that are not weighed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
+class _Tried(msgspec.Struct, frozen=True):
     place: Place
     card: PodGpu
     refused: EngineRefused | None

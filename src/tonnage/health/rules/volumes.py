@@ -7,7 +7,6 @@ pkg/controller/volume/persistentvolume/pv_controller.go; the drivers named in fa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -37,8 +36,7 @@ MOST = 64
 """Pods of a StatefulSet whose claims are looked at; what holds for this many holds for more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True):
     """A claim that pods use. ``at``: where it is named, or its template stands; ``field`` gives the place of one of its
     fields."""
 

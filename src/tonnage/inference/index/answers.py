@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec import Struct
+
 
 class TierBlocks(NamedTuple):
     """Leading blocks of a prompt that a worker has: on the GPU, further ones in host memory, further ones on disk."""
@@ -36,8 +38,7 @@ class EventCounts:
     contradicted: int = 0  # blocks stored after another parent than the first one stated, or after themselves
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """Bytes of the index; ``blocks``: distinct ones; ``held``: (worker, tier, block) triples."""
 
     bytes: int

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from msgspec import Struct
+
 _MADE_UP = 1 << 96
 _BITS_64 = (1 << 64) - 1
 
@@ -45,8 +47,7 @@ def _made_up(name: int, at: int) -> int:
     return _MADE_UP | (name & _BITS_64) << 24 | at
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPart:
+class BlockPart(Struct, frozen=True):
     """An engine's small block. ``before``: key of the index's block before the one that it is part of. ``tokens`` and
     ``extras``: of that block, up to the end of this part. ``members``: the engine's blocks in it so far. ``key``: of
     the whole, where this part is its last."""

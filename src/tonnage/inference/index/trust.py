@@ -8,14 +8,14 @@ What is left is load alone. All times are handed in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 Source: TypeAlias = Literal["exact", "approximate", "load"]
 
 
-@dataclass(frozen=True, slots=True)
-class TrustSettings:
+class TrustSettings(Struct, frozen=True):
     """``stale_after_ns``: silence after a dispatch that must cause events. ``max_error``: mean difference between
     blocks said and blocks reported as cached, as a share of the prompt. ``weight``: of the newest report in that mean.
     ``proof``: reports before a mean counts, and that a source needs to be believed again.

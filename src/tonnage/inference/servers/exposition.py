@@ -43,6 +43,12 @@ class ExpositionSample(NamedTuple):
     value: float
 
 
+@cache
+def _buckets(name: str, edges: tuple[float, ...]) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Name and labels of a histogram's buckets: the same of every engine."""
+    return [(f"{name}_bucket", (("le", edge),)) for edge in (*map(repr, edges), "+Inf")]
+
+
 class Histogram:
     """A Prometheus histogram: counts by upper edge (inclusive), the number and the sum of all values."""
 
@@ -50,7 +56,7 @@ class Histogram:
         self._edges = edges
         self._counts = [0] * (len(edges) + 1)
         self._sum = 0.0
-        self._buckets = [(f"{name}_bucket", (("le", edge),)) for edge in (*map(repr, edges), "+Inf")]
+        self._buckets = _buckets(name, edges)
         self._sum_name = f"{name}_sum"
         self._count_name = f"{name}_count"
 

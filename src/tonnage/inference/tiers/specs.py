@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Literal
@@ -55,8 +54,7 @@ class TierSpec(msgspec.Struct, frozen=True):
             raise ValueError(f"tier {self.name} cannot ask for a frequency below 1")
 
 
-@dataclass(frozen=True, slots=True)
-class TierFinding:
+class TierFinding(msgspec.Struct, frozen=True):
     """A tier that cannot be of much use: it holds no more blocks than the one above it."""
 
     tier: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.conditional import ConditionalRule
 from tonnage.inference.disaggregation.links import KvLink
@@ -15,8 +17,7 @@ PREFILL, DECODE = "prefill", "decode"
 _LEASES = Leases()
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """How a Service is split. ``lanes``: links side by side; ``layers``, ``bytes_per_token``: of the model's KV cache.
 
     ``rule``: when a prefill stays with its decode pod; None: never.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from array import array
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,8 +30,8 @@ class Requests:
     """What became of each request, by its number in the order of arrival. Times in ns; 0 means "not yet"."""
 
     arrivals: Arrivals
-    first_ns: list[int] = field(init=False)
-    finish_ns: list[int] = field(init=False)
+    first_ns: array[int] = field(init=False)
+    finish_ns: array[int] = field(init=False)
     status: bytearray = field(init=False)
     preemptions: int = 0
     reused: int = 0  # prompt tokens of finished requests that were in a cache
@@ -38,8 +39,8 @@ class Requests:
 
     def __post_init__(self) -> None:
         count = len(self.arrivals.arrival_ns)
-        self.first_ns = [0] * count
-        self.finish_ns = [0] * count
+        self.first_ns = array("q", [0]) * count
+        self.finish_ns = array("q", [0]) * count
         self.status = bytearray(count)
 
 
@@ -87,9 +88,10 @@ class SimulatedService:
         self.histograms = False  # whether anybody reads them
         self.tiers: LowerTiers | None = None  # below the GPUs of its engines
         self.together: InStep | None = None  # with Services that share GPUs with it
-        self._times: list[int] = arrivals.arrival_ns.tolist()
-        self._prompts: list[int] = arrivals.prompt.tolist()
-        self._outputs: list[int] = arrivals.output.tolist()
+        # Views, whose elements are Python's integers: no copies of what is as long as the traffic.
+        self._times: memoryview[int] = arrivals.arrival_ns.data
+        self._prompts: memoryview[int] = arrivals.prompt.data
+        self._outputs: memoryview[int] = arrivals.output.data
         self._kept: list[int] = []  # at the gateway, until a pod can take them
         self._generated: dict[int, int] = {}  # output tokens of requests that have migrated
         self._changes: list[tuple[int, int, ServingReplica, int]] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from tonnage.machines.events import Later
 from tonnage.machines.site import Site
 from tonnage.machines.training.part import PartState
@@ -19,8 +21,7 @@ class StateSpan:
     state: PartState
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why pods fail. ``exit_code`` counts where a container ended."""
 
     cause: Cause

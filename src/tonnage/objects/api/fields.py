@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 
@@ -54,22 +54,44 @@ def packages() -> dict[str, str]:
     return {row["type"]: row["package"] for row in _rows("api_types.csv")}
 
 
+class _Structs(Mapping[str, Struct]):
+    """Structs whose fields are read from the table's text when somebody asks: few of its kinds are in one program."""
+
+    def __init__(self) -> None:
+        self._texts = {row["type"]: row["fields"] for row in _rows("api_types.csv")}
+        self._rules = _rules()
+        self._read: dict[str, Struct] = {}
+
+    def __getitem__(self, name: str) -> Struct:
+        found = self._read.get(name)
+        if found is None:
+            found = self._read[name] = {
+                one.name: one for one in map(partial(self._field, name), self._texts[name].split())
+            }
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._texts
+
+    def _field(self, struct: str, text: str) -> FieldType:
+        match = _FIELD.fullmatch(text)
+        if match is None:
+            raise ValueError(f"api_types.csv: {struct}: {text!r} is not a field")
+        shape = tuple(re.findall(r"\[\]|\{\}", match["shape"]))
+        rules = self._rules.get((struct, match["name"]), {})
+        return FieldType(match["name"], shape, match["of"], bool(match["required"]), rules)
+
+
 @cache
-def structs() -> dict[str, Struct]:
+def structs() -> Mapping[str, Struct]:
     """The fields of each struct."""
-    rules = _rules()
-    found: dict[str, Struct] = {}
-    for row in _rows("api_types.csv"):
-        fields = {}
-        for text in row["fields"].split():
-            match = _FIELD.fullmatch(text)
-            if match is None:
-                raise ValueError(f"api_types.csv: {row['type']}: {text!r} is not a field")
-            shape = tuple(re.findall(r"\[\]|\{\}", match["shape"]))
-            own = rules.get((row["type"], match["name"]), {})
-            fields[match["name"]] = FieldType(match["name"], shape, match["of"], bool(match["required"]), own)
-        found[row["type"]] = fields
-    return found
+    return _Structs()
 
 
 def _rules() -> dict[tuple[str, str], dict[str, dict[str, Any]]]:

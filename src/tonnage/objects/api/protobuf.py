@@ -12,7 +12,6 @@ import base64
 import csv
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -33,8 +32,7 @@ class Malformed(ValueError):
     """Bytes, or an object, that are not what the table of fields says."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     name: str
     shape: str  # a scalar, a special type or a struct's name
     repeated: bool

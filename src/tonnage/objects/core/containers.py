@@ -88,3 +88,8 @@ class Container(Field, frozen=True, kw_only=True):
     lifecycle: Lifecycle | None = None
     restart_policy: str = ""
     restart_policy_rules: list[ContainerRestartRule] = []
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether it stays beside those that start later, where it is an init container."""
+        return self.restart_policy == "Always"

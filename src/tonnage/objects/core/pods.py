@@ -81,6 +81,21 @@ class ContainerStatus(Field, frozen=True, kw_only=True):
     allocated_resources: dict[str, str | int | float] = {}
 
 
+class ContainerExtendedResourceRequest(Field, frozen=True, kw_only=True):
+    """Which request of the claim for the extended resources of its pod serves a resource of a container."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Field, frozen=True, kw_only=True):
+    """The claim that a scheduler made for the extended resources of the pod."""
+
+    request_mappings: list[ContainerExtendedResourceRequest] = []
+    resource_claim_name: str = ""
+
+
 class PodStatus(Field, frozen=True, kw_only=True):
     """Where a pod is in its life."""
 
@@ -93,6 +108,7 @@ class PodStatus(Field, frozen=True, kw_only=True):
     nominated_node_name: str = ""
     start_time: str | None = None
     resource_claim_statuses: list[dict[str, Any]] = []
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 FINISHED = ("Succeeded", "Failed")

@@ -24,7 +24,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     starting: dict[str, int] = {}
     for container in spec.init_containers:
         own = container_requests(container)
-        if container.restart_policy == "Always":
+        if container.is_sidecar:
             _add(running, own)
             _add(sidecars, own)
             own = dict(sidecars)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
 
 from tonnage.errors import InputError, Problem, Where
 from tonnage.objects import apps, core, duration, tree
@@ -18,8 +20,7 @@ PRIORITIES = "cluster-autoscaler-priority-expander"
 KEY = "priorities"
 
 
-@dataclass(frozen=True, slots=True)
-class _Flag:
+class _Flag(Struct, frozen=True):
     """Which option a flag sets, how its text is read, and what it has to be."""
 
     option: str

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -57,8 +56,7 @@ class Kept(msgspec.Struct, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Deletions:
+class Deletions(msgspec.Struct, frozen=True):
     """Nodes that go now: those without pods, and those whose pods are evicted first."""
 
     empty: tuple[Unneeded, ...] = ()

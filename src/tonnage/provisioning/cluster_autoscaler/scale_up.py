@@ -75,8 +75,7 @@ def plan(
     return Plan(tuple(made.launches), tuple(made.claims), tuple(made.nominations), tuple(waits), dict(unplanned))
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(msgspec.Struct, frozen=True):
     """``groups``: those that share the machines, of which the first was chosen."""
 
     groups: tuple[ScalableGroup, ...]

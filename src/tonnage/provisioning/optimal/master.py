@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import highspy
 import numpy as np
+from msgspec import Struct
 
 from tonnage.highs import Solver
 from tonnage.provisioning.optimal.program import NodePattern, Program
@@ -18,8 +18,7 @@ _ABSOLUTE = 1e-6
 """USD per hour that do not matter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Duals:
+class Duals(Struct, frozen=True):
     """Prices at the optimum of the relaxation. ``pods``: of covering one pod more, by class; ``limits``: of one unit of
     a limit (≤ 0); ``supply``: of one more node of a kind (≤ 0), by index of the kind. ``value``: the optimum."""
 
@@ -37,8 +36,7 @@ class Duals:
         return of.price - taken - self.supply.get(at, 0.0) - held
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """``chosen``: how often each column is taken; ``left_out``: pods by class; ``cost`` with their price; ``bound``:
     what no choice among these columns is below."""
 

@@ -105,8 +105,7 @@ def plan(
     return planning.by_minima(minima or {})
 
 
-@dataclass(frozen=True, slots=True)
-class BoundedPlan:
+class BoundedPlan(msgspec.Struct, frozen=True):
     """``plan`` and its ``bound``, micro-USD an hour; ``stay``: nodes that might have gone back and do not. Where there
     are ``misfits``, pods that do not fit together although their numbers do, it is no plan. ``held``: pods
     that are where Karpenter puts them."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tonnage.provisioning.optimal import knapsack
 from tonnage.provisioning.optimal.knapsack import Item
 from tonnage.provisioning.optimal.master import Duals, Master, Whole
@@ -26,8 +28,7 @@ _SHRINK = (1.0, 0.2, 0.04)
 """Parts of the gap within which all patterns are listed, where the whole has too many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Struct, frozen=True):
     """``chosen``: patterns and how many nodes have each; ``left_out``: pods by class; ``cost``, USD per hour, with the
     price of those left out; ``bound``: no plan costs less."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -26,8 +26,7 @@ _MOST_FLAVOURS = 32
 """Ways to choose the values of labels of the user's own that a NodePool leaves open."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PoolNodes:
+class PoolNodes(msgspec.Struct, frozen=True, eq=False):
     """New nodes of one NodePool. ``labels``: the values of labels of the user's own that it leaves open, as chosen
     here; ``types``: those within its limits."""
 
@@ -35,7 +34,7 @@ class PoolNodes:
     template: PoolTemplate
     labels: Requirements
     types: TypeMask
-    _empty: dict[OfferingKey | None, ClaimLoad] = field(default_factory=dict)
+    _empty: dict[OfferingKey | None, ClaimLoad] = msgspec.field(default_factory=dict)
 
     def empty(self, only: OfferingKey | None = None) -> ClaimLoad:
         """A NodeClaim without pods, of one offering alone where it is given."""
@@ -62,8 +61,7 @@ class NewNodeKind:
     stages: tuple[Stage | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingNodes:
+class ExistingNodes(msgspec.Struct, frozen=True):
     """Nodes that are there and alike. ``stages``: as of a :class:`NewNodeKind`; ``pods``: those on it, which have to
     move if it does not stay."""
 

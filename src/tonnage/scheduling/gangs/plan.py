@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.decisions import Reason
 from tonnage.fleet.snapshot import Snapshot
@@ -54,8 +55,7 @@ class GangPlan:
     domain: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NoPlan:
+class NoPlan(Struct, frozen=True):
     """Why the gang waits. ``unknown``: the search ran out of its budget, so a place may exist all the same.
     ``counted``: its pods are there and its levels, but counting alone leaves no domain, nor would it with less room."""
 

@@ -12,7 +12,8 @@ The members are evicted, all of them, and their controllers recreate them: the g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.decisions import Bind, Decision, Evict, Reason, Ref, Scalar, Wait
 from tonnage.fleet.gangs import Gang
@@ -21,8 +22,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.units import NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """How long a gang may be partially bound: ``never_whole_ns``, and ``was_whole_ns`` where it has been whole.
 
     Sources: 60 s is the grace of KAI's stale gangs (kai-scheduler/KAI-Scheduler
@@ -35,8 +35,7 @@ class Patience:
     check_ns: int = 10 * NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class PartialGang:
+class PartialGang(Struct, frozen=True):
     """A gang that is partially bound. ``since_ns``: since when it has been seen so; ``hoped_ns``: since when every look
     has found room for the rest, which has not come to stand; None: the last look found none."""
 
@@ -99,8 +98,7 @@ def _gang_of(snapshot: Snapshot, pod: Ref) -> str:
     return snapshot.fleet.pod(row).spec.gang if row is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Members:
+class _Members(Struct, frozen=True):
     """Rows of a gang's pods: those that stand, and those that wait."""
 
     gang: Gang

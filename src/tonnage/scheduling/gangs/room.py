@@ -164,7 +164,8 @@ class FleetRoom:
         if asks := fleet.classes.rows[class_id].claims:
             most = sum(len(item.pods) for item in self._items)  # classes of one shape are counted together
             for row in rows.tolist():
-                held[row] = fleet.device_claims.count(asks, fleet.node_view(row), min(int(held[row]), most))
+                up_to, view = min(int(held[row]), most), fleet.node_view(row)
+                held[row] = fleet.device_claims.count(asks, view, up_to, fleet.served(row))
         return np.minimum(held, 1) if self.alone[class_id] else held
 
     def one_of_each(self, classes: Sequence[int]) -> bool:

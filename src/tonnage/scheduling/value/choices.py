@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from tonnage.fleet.asks import FULL
 from tonnage.scheduling.value.states import DeviceDemand, States
@@ -13,8 +14,7 @@ PRECISION = 1_000
 """A key counts thousandths of a point."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """Points for: ``fragment``, one of FGD's 0 to 100; ``worth``, a device's worth lost beyond what the pod takes, with
     cores and memory where these have a price; ``stranded``, one more idle device for which no cores are left;
     ``block``, one device's part of a set of whole devices that is broken, where all demand asks for such sets;

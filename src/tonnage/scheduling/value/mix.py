@@ -42,8 +42,7 @@ class TypicalPod:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
+class Mix(msgspec.Struct, frozen=True):
     """The pods seen, by what they ask for, most frequent first. ``rules``: one shape for each way to choose nodes
     (device resource, selector, affinity, tolerations). ``pods``, ``classes``: of the fleet when it was read."""
 

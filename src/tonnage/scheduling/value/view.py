@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.fleet.asks import FULL, Kind
@@ -34,8 +34,7 @@ HOST_ALONE = 1_000.0
 """``host`` counts this many times more on nodes without devices, where nothing else counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Valued:
+class Valued(Struct, frozen=True):
     """The placement policy with these weights, as :data:`tonnage.scheduling.policies.PlacementPolicy` says."""
 
     weights: Weights
@@ -62,7 +61,8 @@ class ValueView(ShapeView):
         self._share = ask.kind is Kind.SHARE
         self._choices = valuation.choices(self._demand, complete=self._share)
         self._needs = fleet.requests(shape.id)
-        self._stated = ask.kind in (Kind.NONE, Kind.WHOLE, Kind.SHARE) and not ask.refused
+        self._by_claims = bool(ask.count) and not ask.shares and ask.resource in fleet.device_claims.served
+        self._stated = ask.kind in (Kind.NONE, Kind.WHOLE, Kind.SHARE) and not (ask.refused or self._by_claims)
         self._per_milli = -PRECISION * weights.stranded / FULL
         host = valuation.worth.host(self._cpu, self._memory / MIB) * (-PRECISION * weights.worth / FULL)
         self._host_worth: list[float] = host.tolist() if host.any() else []
@@ -197,6 +197,9 @@ class ValueView(ShapeView):
     def _tables(self, rows: Rows) -> list[Choices]:
         """The choices of devices for each of these nodes, where memory may decide how much of a device is taken."""
         ask, choices = self.shape.ask, self.valuation.choices
+        if self._by_claims:
+            own, none = choices(self._demand), choices(NOTHING)
+            return [none if ask.resource in self.fleet.served(row) else own for row in rows.tolist()]
         if ask.kind is not Kind.MEMORY:
             return [choices(self._demand)] * len(rows)
         memory = self.fleet.cards.memory[rows].tolist()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.fleet.filters import OPEN
 from tonnage.fleet.snapshot import Snapshot
@@ -41,8 +41,7 @@ PLANS = 400
 CLUSTER = "the cluster"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundForGang:
+class FoundForGang(Struct, frozen=True):
     """The smallest change, None where none was found; ``proved``: no smaller one exists among single edits and
     pairs."""
 

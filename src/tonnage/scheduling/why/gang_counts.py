@@ -9,9 +9,9 @@ What is counted is never less than what a plan would count.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.fleet.snapshot import Snapshot
@@ -27,8 +27,7 @@ ByClass = dict[int, int]
 """How many pods, by class."""
 
 
-@dataclass(frozen=True, slots=True)
-class _More:
+class _More(Struct, frozen=True):
     """Room that one edit makes: for so many ``pods`` on each of ``hosts`` new hosts, or (0) on the host in row ``like``
     itself; new hosts are in the domains of ``like`` but for its own."""
 

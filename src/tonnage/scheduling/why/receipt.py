@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from tonnage.decisions import Reason, Scalar
 from tonnage.dra.told import by_reason
-from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.device_claims import CANNOT_ALLOCATE
 from tonnage.fleet.rows import PodRow, split_key
 from tonnage.fleet.snapshot import Snapshot
@@ -244,15 +243,18 @@ class _Receipts:
                 text,
                 len(rows),
                 tuple(fleet.node(row).spec.name for row in nsmallest(EXAMPLES, rows, lambda r: -tie[r])),
-                self._of_claims(fleet.pod(row).spec.claims.keys, rows) if text == CANNOT_ALLOCATE else (),
+                self._of_claims(row, rows) if text == CANNOT_ALLOCATE else (),
             )
             for text, rows in merged.items()
         )
 
-    def _of_claims(self, keys: Sequence[ClaimKey], rows: Sequence[int]) -> tuple[str, ...]:
-        """Why these nodes have no devices for the claims."""
-        views = sorted((self.fleet.node_view(row) for row in rows), key=lambda view: view.name)
-        found = {view.name: self.fleet.device_claims.look(keys, view) for view in views}
+    def _of_claims(self, row: int, nodes: Sequence[int]) -> tuple[str, ...]:
+        """Why these nodes have no devices for the claims of the pod."""
+        fleet, keys = self.fleet, self.fleet.pod(row).spec.claims.keys
+        views = sorted(((fleet.node_view(node), node) for node in nodes), key=lambda pair: pair[0].name)
+        found = {
+            view.name: fleet.device_claims.look(keys, view, fleet.extended_claim(row, node)) for view, node in views
+        }
         return by_reason({name: one for name, one in found.items() if one is not None})
 
     def _scores(self, row: int, node: int) -> tuple[Scored | None, Scored | None]:

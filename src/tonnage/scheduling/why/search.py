@@ -13,12 +13,12 @@ until no bound is below the best that was found, or the budget is spent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from tonnage.fleet.asks import Ask
 from tonnage.fleet.filters import Mask, reaches
@@ -69,8 +69,7 @@ Rules: TypeAlias = tuple[DropRule, ...]
 Less: TypeAlias = Lower | DropResource
 
 
-@dataclass(frozen=True, slots=True)
-class SmallestChange:
+class SmallestChange(Struct, frozen=True):
     """The smallest change, None where there is none; ``proved``: no smaller one exists."""
 
     change: PodChange | None

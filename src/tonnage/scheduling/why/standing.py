@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.scheduling.cache import Cache
@@ -14,8 +15,7 @@ from tonnage.scheduling.gangs.tree import GangTree
 from tonnage.scheduling.levels import Levels, UnknownLevel, order_of
 
 
-@dataclass(frozen=True, slots=True)
-class GangStart:
+class GangStart(Struct, frozen=True):
     """What planning a gang's pods starts from."""
 
     tree: GangTree

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tonnage.fleet.rows import FleetPod, NodeRow
@@ -25,8 +25,7 @@ from tonnage.scheduling.why.changes import (
 Rows = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Kin:
+class Kin(Struct, frozen=True):
     """Nodes that differ in nothing that a pod alone can see but their room. ``ways``: the sets of edits of which one
     has to be made for each of these nodes, the smallest first; none where no edit helps. ``cordoned``: and each of the
     nodes has to be made schedulable."""

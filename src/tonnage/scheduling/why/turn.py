@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tonnage.decisions import Bind, Decision, Evict, Reason, Ref, Wait
 from tonnage.fleet.snapshot import Snapshot
@@ -13,8 +14,7 @@ from tonnage.scheduling import place
 from tonnage.scheduling.place import Cache, Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """Where some pods are bound, the first of them that waits, how many others are bound before them, and whom the
     scheduler evicts for them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -28,8 +28,7 @@ ENDED, NO_ENDPOINTS = "workload-failed", "service-without-endpoints"
 """Rules of causes that no finding names: the workload has ended with an error; a Service selects nothing that runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What tells the causes: the objects as written, what never runs by them, and what else is wrong with them."""
 
     objects: Sequence[KubeObject]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 SERVICE_ACCOUNT, PRIORITY, RUNTIME_CLASS, LIMIT_RANGER, QUOTA, POD_SECURITY, VALIDATION = (
     "ServiceAccount",
@@ -15,8 +15,7 @@ SERVICE_ACCOUNT, PRIORITY, RUNTIME_CLASS, LIMIT_RANGER, QUOTA, POD_SECURITY, VAL
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRefusal:
+class AdmissionRefusal(Struct, frozen=True):
     """``plugin``: which admission plugin. ``said``: its words, without those that name the pod. ``field``: what of the
     pod's spec it is about. ``by``: the name of the object that it looked at or for. ``early``: it refuses before the
     pod has got its name, so that kubectl shows the prefix alone."""
