@@ -39,7 +39,7 @@ def as_planned(pod: FleetPod, claims: DeviceClaims) -> core.PodSpec | None:
 
 
 def as_moved(pod: FleetPod, claims: DeviceClaims) -> core.PodSpec | None:
-    """The same of a pod on a node, as the one that is made in its place would ask: its claims are made again of their
+    """The same of a pod on a node, as the one would ask that comes in its place: it has claims of its own, by the
     templates. None where they would not be, or no node can be planned for them."""
     spec = folded(pod.spec, pod.volumes)
     if not pod.spec.resource_claims:
