@@ -7,7 +7,7 @@ be slower than the first pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -15,21 +15,26 @@ import msgspec
 from tonnage.apiserver.status import forbidden
 from tonnage.apiserver.store import Store
 from tonnage.kube.resources import (
+    DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
     Resource,
 )
-from tonnage.objects import core, quota
+from tonnage.objects import core, dra, quota
 from tonnage.objects.api import label_keys
 from tonnage.objects.base import KubeObject
+from tonnage.objects.dra import EXTENDED_CLAIM
 from tonnage.objects.needs import PodNeeds
 from tonnage.workloads.admission import limits, pod_security
 from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.admission.claim_quotas import ClaimQuotas
+from tonnage.workloads.admission.quotas import Usage, added, usage_of
 from tonnage.workloads.admission.refused import LIMIT_RANGER, PRIORITY
 from tonnage.workloads.admission.topology import bound_labels
 
@@ -82,6 +87,8 @@ def _named(store: Store, namespace: str, account: str, runtime: str) -> list[Kub
 def admit(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> None:
     """Raises Refusal (403) for a pod, whose defaults are filled in, that a LimitRange, the Pod Security
     Standard of its namespace or a ResourceQuota forbids."""
+    if resource is RESOURCE_CLAIMS:
+        _admit_claim(store, namespace, pod)
     read = _spec(pod) if resource is PODS else None
     if read is None:
         return
@@ -98,12 +105,76 @@ def admit(store: Store, resource: Resource, namespace: str, pod: JsonObject) -> 
     given = _of(store, RESOURCE_QUOTAS, quota.ResourceQuota, namespace)
     if given:
         known = Admission(given)
-        for why in known.over_quota(namespace, read, known.in_use(namespace, _running(store, namespace))):
+        for why in known.over_quota(namespace, read, _in_use(store, namespace, given)):
             raise forbidden(PODS, name, why.said)
 
 
-def _running(store: Store, namespace: str) -> list[core.PodSpec]:
-    return specs_of(one.object for one in store.items(PODS, namespace)[0])
+def _admit_claim(store: Store, namespace: str, claim: JsonObject) -> None:
+    """Raises Refusal (403) for a ResourceClaim that a ResourceQuota forbids."""
+    given = _of(store, RESOURCE_QUOTAS, quota.ResourceQuota, namespace)
+    if not given:
+        return
+    known = _claim_quotas(store)
+    pods = [one.object for one in store.items(PODS, namespace)[0]]
+    try:
+        asked = known.usage_of(_as(dra.ResourceClaim, claim), own_usage(claim, pods))
+    except msgspec.ValidationError:
+        return  # it has a field of the wrong type: the schema says so
+    used = _in_use(store, namespace, given)
+    for one in given:
+        if why := known.refusal(one, asked, used[one.name]):
+            raise forbidden(RESOURCE_CLAIMS, claim["metadata"]["name"], why)
+
+
+def _in_use(store: Store, namespace: str, given: Sequence[quota.ResourceQuota]) -> dict[str, Usage]:
+    """What pods and claims use of each quota, by its name."""
+    pods, claims = ([one.object for one in store.items(of, namespace)[0]] for of in (PODS, RESOURCE_CLAIMS))
+    by_pods = Admission(given).in_use(namespace, specs_of(pods))
+    if not claims:
+        return by_pods
+    known = _claim_quotas(store)
+    used = claims_in_use(known, claims, pods)
+    return {one.name: added(by_pods[one.name], known.counted(one, used)) for one in given}
+
+
+def _claim_quotas(store: Store) -> ClaimQuotas:
+    return ClaimQuotas(classes_of(one.object for one in store.items(DEVICE_CLASSES, "")[0]))
+
+
+def classes_of(written: Iterable[JsonObject]) -> list[dra.DeviceClass]:
+    """Those that can be read."""
+    found = []
+    for one in written:
+        try:
+            found.append(_as(dra.DeviceClass, one))
+        except msgspec.ValidationError:
+            continue
+    return found
+
+
+def claims_in_use(known: ClaimQuotas, claims: Iterable[JsonObject], pods: Sequence[JsonObject]) -> Usage:
+    """What the claims of a namespace count as together, whose pods these are."""
+    found: Usage = {}
+    for one in claims:
+        try:
+            found = added(found, known.usage_of(_as(dra.ResourceClaim, one), own_usage(one, pods)))
+        except msgspec.ValidationError:
+            continue
+    return found
+
+
+def own_usage(claim: JsonObject, pods: Iterable[JsonObject]) -> Usage:
+    """What the pod counts as for whose extended resources the claim was made."""
+    meta = claim["metadata"]
+    if (meta.get("annotations") or {}).get(EXTENDED_CLAIM) != "true":
+        return {}
+    owners = {one.get("uid") for one in meta.get("ownerReferences") or () if one.get("controller")}
+    for one in pods:
+        said = (one.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        if one["metadata"].get("uid") in owners and said.get("resourceClaimName", meta["name"]) == meta["name"]:
+            spec = _spec(one)
+            return usage_of(spec) if spec is not None else {}
+    return {}
 
 
 def specs_of(pods: Iterable[JsonObject]) -> list[core.PodSpec]:

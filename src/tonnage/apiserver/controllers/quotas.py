@@ -1,20 +1,21 @@
 """The resource quota controller: what is in use of each ResourceQuota, in its status.
 
-Source: kubernetes/kubernetes v1.36 pkg/controller/resourcequota. Only what pods use is counted.
+Source: kubernetes/kubernetes v1.36 pkg/controller/resourcequota. What pods and ResourceClaims use is counted.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from tonnage.apiserver.admitting_pods import specs_of
+from tonnage.apiserver.admitting_pods import claims_in_use, classes_of, specs_of
 from tonnage.apiserver.controllers.context import Context
 from tonnage.apiserver.controllers.meta import Key, key_of, status_of
-from tonnage.kube.resources import PODS, RESOURCE_QUOTAS, Resource
+from tonnage.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS, Resource
 from tonnage.kube.verbs import JsonObject
 from tonnage.objects.quota import ResourceQuota
 from tonnage.workloads.admission import quotas
 from tonnage.workloads.admission.chain import Admission
+from tonnage.workloads.admission.claim_quotas import ClaimQuotas
 
 
 class ResourceQuotas:
@@ -27,7 +28,7 @@ class ResourceQuotas:
         self._known: set[str] = set()
 
     def changed(self, resource: Resource, old: JsonObject | None, new: JsonObject | None) -> None:
-        if resource not in (PODS, RESOURCE_QUOTAS):
+        if resource not in (PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS):
             return
         one = new or old
         assert one is not None
@@ -39,13 +40,16 @@ class ResourceQuotas:
 
     def sync(self, key: Key) -> None:
         cache = self._context.cache
-        specs = specs_of(cache.in_namespace_of(PODS, key[1]))
+        pods = cache.in_namespace_of(PODS, key[1])
+        specs = specs_of(pods)
+        by_claims = ClaimQuotas(classes_of(cache.all(DEVICE_CLASSES)))
+        claims = claims_in_use(by_claims, cache.in_namespace_of(RESOURCE_CLAIMS, key[1]), pods)
         for written in cache.in_namespace_of(RESOURCE_QUOTAS, key[1]):
             try:
                 read = msgspec.convert(written, ResourceQuota, strict=False)
             except msgspec.ValidationError:
                 continue
-            used = Admission([read]).in_use(key[1], specs)[read.name]
+            used = quotas.added(Admission([read]).in_use(key[1], specs)[read.name], by_claims.counted(read, claims))
             status = {
                 "hard": (written.get("spec") or {}).get("hard") or {},
                 "used": {name: quotas.written(name, used.get(name, quotas.NOTHING)) for name in read.spec.hard},

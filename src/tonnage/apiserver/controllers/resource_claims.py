@@ -26,6 +26,7 @@ from tonnage.apiserver.controllers.meta import (
 from tonnage.apiserver.lifecycle import LETTERS
 from tonnage.fleet.claim_needs import PodClaim, pod_claims
 from tonnage.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import JsonObject
 from tonnage.objects.dra import DELETE_PROTECTION, MOST_CONSUMERS, POD_CLAIM_NAME
 
@@ -130,7 +131,12 @@ class ResourceClaims:
             },
             "spec": given.get("spec") or {},
         }
-        return key_of(self._context.writer.create(RESOURCE_CLAIMS, body))[1]
+        try:
+            return key_of(self._context.writer.create(RESOURCE_CLAIMS, body))[1]
+        except ApiError as error:
+            why = f"PodResourceClaim {claim.name}: create ResourceClaim: {error.message}"
+            self._context.recorder.event(self.name, PODS, pod, "FailedResourceClaimCreation", why, "Warning")
+            raise
 
     def _suffix(self) -> str:
         return "".join(self._context.random.choices(LETTERS, k=_SUFFIX))

@@ -56,17 +56,20 @@ def refusal(quota: ResourceQuota, spec: core.PodSpec, used: Mapping[str, Fractio
         return AdmissionRefusal(
             QUOTA, f"failed quota: {quota.name}: must specify {said}", f"containers[{index}].resources", quota.name
         )
-    asked = usage_of(spec)
-    over = sorted(n for n in hard if asked.get(n) and used.get(n, Fraction(0)) + asked[n] > hard[n])
+    said, over = exceeded(quota, usage_of(spec), used)
+    return AdmissionRefusal(QUOTA, said, field_of(spec, over[0]), quota.name) if over else None
+
+
+def exceeded(quota: ResourceQuota, asked: Usage, used: Mapping[str, Fraction]) -> tuple[str, list[str]]:
+    """What of the quota is exceeded where ``asked`` comes to what is ``used``, as the API server says it, and the names
+    of it; empty: nothing."""
+    hard = {name: quantity.parse(limit) for name, limit in quota.spec.hard.items()}
+    over = sorted(n for n in hard if asked.get(n) and used.get(n, NOTHING) + asked[n] > hard[n])
     if not over:
-        return None
-    shown = [
-        ",".join(f"{name}={written(name, amounts.get(name, Fraction(0)))}" for name in over)
-        for amounts in (asked, used)
-    ]
+        return "", over
+    shown = [",".join(f"{n}={written(n, amounts.get(n, NOTHING))}" for n in over) for amounts in (asked, used)]
     limited = ",".join(f"{name}={quota.spec.hard[name]}" for name in over)
-    said = f"exceeded quota: {quota.name}, requested: {shown[0]}, used: {shown[1]}, limited: {limited}"
-    return AdmissionRefusal(QUOTA, said, field_of(spec, over[0]), quota.name)
+    return f"exceeded quota: {quota.name}, requested: {shown[0]}, used: {shown[1]}, limited: {limited}", over
 
 
 def added(total: Mapping[str, Fraction], more: Mapping[str, Fraction], times: int = 1) -> Usage:
