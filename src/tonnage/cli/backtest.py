@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli import files, prometheus_options, terminal
+from tonnage.cli import answers, files, prometheus_options, terminal
 from tonnage.cli.options import OUTPUT
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
@@ -98,10 +98,10 @@ def backtest(
         from tonnage.simulation import backtest_plot
 
         files.write(plot, backtest_plot.svg(found))
-    if output == "json":
+    if output != "table":
         import msgspec
 
-        terminal.echo(msgspec.json.format(msgspec.json.encode(found, order="deterministic")) + b"\n", nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(found, order="deterministic")), output)
         return
     _print(found)
     if plot is not None:

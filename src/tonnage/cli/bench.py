@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import lines, terminal
+from tonnage.cli import answers, lines, terminal
 from tonnage.cli.meter import meter
-from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
+from tonnage.cli.options import ENGINE_WORDS, OUTPUT, Finite, at_option, said_as
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def bench() -> None:
     help="Rate at which TTFT is measured, as a share of what paging sustains.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random requests.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.pass_context
 def paged(
@@ -111,9 +111,9 @@ def paged(
     _check(setting, played)
     with meter(len(played) * len(SCHEMES) * 2, "play", quiet=quiet) as done:
         report = compare(played, setting, load=load, observe=done)
-    if output == "json":
+    if output != "table":
         found = {"schema": _SCHEMA, "workload": workload, "engine": name, **msgspec.structs.asdict(report)}
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(found), output)
         return
     _print(report, workload, name)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import terminal
+from tonnage.cli import answers, terminal
 from tonnage.cli.cluster import given, live
+from tonnage.cli.options import output_option
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 
@@ -16,15 +17,7 @@ from tonnage.errors import InputError
 @click.argument("paths", metavar="FILES...", nargs=-1, type=click.Path(path_type=Path))
 @live
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Of a cluster's objects. [default: all]")
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+@output_option("form")
 def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, form: str) -> None:
     """Read FILES (files and folders) together, and say what will not run or has no effect, and what helps. A scenario
     (its file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-`
@@ -37,17 +30,17 @@ def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str
     try:
         objects, findings = _look_at(given(paths, context, kubeconfig, namespace))
     except InputError as error:
-        if form == "json":
+        if form != "table":
             from tonnage.simulation.configure import doubt
 
             refused = [
                 Finding("input-refused", "error", Ref("File", p.where.file), p.where, p.message, help=p.hint)
                 for p in error.problems
             ]
-            terminal.echo(output.check_json([*refused, *map(doubt, error.beside)]), nl=False)
+            answers.show(output.check_json([*refused, *map(doubt, error.beside)]), form)
         raise
-    if form == "json":
-        terminal.echo(output.check_json(findings), nl=False)
+    if form != "table":
+        answers.show(output.check_json(findings), form)
     elif findings:
         output.print_findings(findings, output.console(), limit=len(findings))
     else:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import files, messages
+from tonnage.cli.answers import show
 from tonnage.cli.cluster import given, live
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
@@ -79,8 +80,8 @@ def check(
     cases = [(name, _said(need, image_cuda, image_archs)) for name, need in cases]
     answers = [_answer(name, need, host) for name, need in cases]
     doubted = [checks.may_lack_code(need, host) for _, need in cases]
-    if output == "json":
-        terminal.echo(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}))
+    if output != "table":
+        show(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}), output)
     else:
         from tonnage.cli import cuda_tables
 
@@ -112,8 +113,8 @@ def fleet(paths: tuple[Path, ...], context: str, kubeconfig: str, to: str, stric
     from tonnage.cli import cuda_reports
 
     report = cuda_reports.report(found, to)
-    if output == "json":
-        terminal.echo(_json(report))
+    if output != "table":
+        show(_json(report), output)
     else:
         from tonnage.cli import cuda_tables
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import kv_tiers, lines, terminal
+from tonnage.cli import answers, kv_tiers, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
 from tonnage.cli.meter import meter
-from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
+from tonnage.cli.options import ENGINE_WORDS, OUTPUT, Finite, at_option, said_as
 from tonnage.errors import InputError
 from tonnage.units import GIB, MICRO_PER_USD
 
@@ -68,7 +68,7 @@ def kv() -> None:
     show_default=True,
     help="Seed of random choices and ties of the policy.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def worth(
     trace: Path,
@@ -111,10 +111,10 @@ def worth(
     note = extrapolated(setup.timing, choice.step_times)
     if note is not None:
         terminal.echo(f"note: {note}", err=True)
-    if output == "json":
+    if output != "table":
         shown = {"schema": _SCHEMA, "trace": str(trace), "policy": policy, **msgspec.structs.asdict(found)}
         shown["short_prompts"] = short
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(shown))
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(shown), output)
         return
     _print(found, setup, choice, policy)
     rates = ", ".join(f"{one['reuse']:.1%} with {one['block_size']}" for one in short["by_block_size"])

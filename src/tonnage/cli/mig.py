@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import mig_discover, mig_files, mig_plan, terminal
+from tonnage.cli import answers, mig_discover, mig_files, mig_plan, terminal
 from tonnage.cli.options import OUTPUT, at_option
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
     names = profile_names(on, plain=not all_profiles)
     around = notation.layout(running, on.gpu, "--from").layout
     found = maximal(feasible(on, names, around))
-    if output == "json":
-        _print({"gpu": on.gpu, "layouts": [_layout(on, layout) for layout in found.values()]})
+    if output != "table":
+        _print({"gpu": on.gpu, "layouts": [_layout(on, layout) for layout in found.values()]}, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -86,7 +86,7 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
     with at_option("PROFILE"):
         found = find(typed.on, typed.layout, profile)
     against = {} if found else blockers(typed.on, typed.layout, profile)
-    if output == "json":
+    if output != "table":
         answer = {
             "gpu": typed.on.gpu,
             "fits": found is not None,
@@ -97,7 +97,7 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
             ],
             "busy": [_placement(typed.on, one) for one in typed.busy],
         }
-        _print(answer)
+        _print(answer, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -122,8 +122,8 @@ def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
     after = notation.layout(wanted, before.on.gpu, "TO")
     change = change_to(before.on, before.layout, after.wanted, before.busy)
     stuck = isinstance(change, Stuck)
-    if output == "json":
-        _print({"gpu": before.on.gpu, **_change(before.on, change)})
+    if output != "table":
+        _print({"gpu": before.on.gpu, **_change(before.on, change)}, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -145,7 +145,7 @@ def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
     typed = notation.layout(layout, gpu)
     with at_option("PROFILE"):
         found = make_room(typed.on, typed.layout, profile, typed.busy)
-    if output == "json":
+    if output != "table":
         on = typed.on
         moves = [] if found is None else found.moves
         answer = {
@@ -158,7 +158,7 @@ def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
             "at_once": 0 if found is None else found.at_once,
             "after": None if found is None else _layout(on, found.after),
         }
-        _print(answer)
+        _print(answer, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -196,5 +196,5 @@ def _change(on: Geometry, change: Any) -> dict[str, Any]:
     }
 
 
-def _print(value: Mapping[str, Any]) -> None:
-    terminal.echo(msgspec.json.encode(value))
+def _print(value: Mapping[str, Any], form: str) -> None:
+    answers.show(msgspec.json.encode(value), form)

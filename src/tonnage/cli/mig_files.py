@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import answers, files, messages, terminal
 from tonnage.cli.options import OUTPUT, at_option, said_as
 from tonnage.errors import InputError, Problem
 
@@ -38,8 +38,8 @@ def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
     a card cannot have what a configuration asks for.
     """
     reports = _reports(_documents([files.existing(path) for path in paths]), gpu)
-    if output == "json":
-        terminal.echo(msgspec.json.encode({"schema": "tonnage.dev/mig-check/v1", "files": reports}))
+    if output != "table":
+        answers.show(msgspec.json.encode({"schema": "tonnage.dev/mig-check/v1", "files": reports}), output)
     else:
         from tonnage.cli import mig_file_tables
 
@@ -131,8 +131,8 @@ def node(
         "problems": made.problems,
         "notes": notes,
     }
-    if output == "json":
-        terminal.echo(msgspec.json.encode(answer))
+    if output != "table":
+        answers.show(msgspec.json.encode(answer), output)
     else:
         from tonnage.cli import mig_file_tables
 

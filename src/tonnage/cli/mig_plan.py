@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages
 from tonnage.cli.cluster import given as input_files
 from tonnage.cli.cluster import live
 from tonnage.cli.meter import meter
@@ -53,8 +53,8 @@ def plan(
     messages.warnings(given.problems)
     with meter(2 * len(given.cards), "plan", quiet=quiet) as done:
         found = fleet_plan.plan(given.cards, given.demands, done=done)
-    if output == "json":
-        terminal.echo(msgspec.json.encode(_answer(found, given.demands, given.notes)))
+    if output != "table":
+        answers.show(msgspec.json.encode(_answer(found, given.demands, given.notes)), output)
     else:
         from tonnage.cli import mig_plan_tables
 

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import click
 
 from tonnage.errors import InputError, Problem, Where
 
-OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
-"""Where an answer is a table, or JSON for programs."""
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def output_option(parameter: str = "output", *, table: str = "table") -> Callable[[_Command], _Command]:
+    """Where an answer is a table, or JSON or YAML for programs; ``table`` is what it is called for people."""
+    return click.option(
+        "-o",
+        "--output",
+        parameter,
+        type=click.Choice([table, "json", "yaml"]),
+        default=table,
+        show_default=True,
+        help="What to print.",
+    )
+
+
+OUTPUT = output_option()
+"""The usual one."""
 
 
 class Finite(click.FloatRange):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages
 from tonnage.cli.cluster import given as input_files
 from tonnage.cli.cluster import live
-from tonnage.cli.options import Finite
+from tonnage.cli.options import OUTPUT, Finite
 from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER, OPTIMAL
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ _PATH = click.Path(path_type=Path)
     help="What must be saved per hour for each pod that moves.",
 )
 @click.option("--prices", metavar="FILE", type=_PATH, help="Your own prices, CSV or YAML.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+@OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No notes.")
 def plan(
     paths: tuple[Path, ...],
@@ -98,14 +91,10 @@ def plan(
         from tonnage.cli import plan_tables
 
         plan_tables.show(report, quiet=quiet)
-    elif output == "json":
+    else:
         import msgspec
 
-        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    else:
-        from tonnage.cli.output import yaml_text
-
-        terminal.echo(yaml_text(report), nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(report), indent=2), output)
     for one in () if quiet or output == "table" else given.findings:
         messages.note(f"{one.severity}: {one.object}: {one.message}", quiet)
     if report.plans[-1].unplaceable:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
+from tonnage.cli import answers, files, terminal
 from tonnage.cli.cluster import given, live
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
@@ -76,8 +76,8 @@ def realloc(
         steps, back = found.steps, found.undo
     if record is not None:
         files.check_writable(record)
-    if output == "json":
-        terminal.echo(_json(found, steps, back), nl=False)
+    if output != "table":
+        answers.show(_json(found, steps, back), output)
     else:
         _print(found, steps, back)
     if dry_run or not on_cluster:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, lines, terminal
+from tonnage.cli import answers, files, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
-from tonnage.cli.options import Finite
+from tonnage.cli.options import OUTPUT, Finite
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_MS
 
@@ -50,7 +50,7 @@ def route() -> None:
 @click.option("--settings", type=_PATH, metavar="FILE.yaml", help="Weights of `tonnage`, from `tonnage route tune`.")
 @click.option("--explain", type=click.IntRange(0), multiple=True, metavar="N", help="Why request N went where it went.")
 @_SEED
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @_QUIET
 def replay(
     trace: Path,
@@ -103,8 +103,8 @@ def replay(
     note = extrapolated(cluster.timing, choice.step_times)
     if note is not None:
         terminal.echo(f"note: {note}", err=True)
-    if output == "json":
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(rows))
+    if output != "table":
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(rows), output)
         return
     _print(rows, log, trace, choice)
 
@@ -118,7 +118,7 @@ def replay(
 @click.option("--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="Passes over all weights.")
 @click.option("--save", type=_PATH, metavar="FILE.yaml", help="Where to write the weights, for `replay --settings`.")
 @_SEED
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @_QUIET
 def tune(
     trace: Path,
@@ -162,8 +162,8 @@ def tune(
             raise InputError.at(f"{trace}: {none}", field="TRACE", hint=hint) from none
     if save is not None:
         files.write(save, as_yaml(found))
-    if output == "json":
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
+    if output != "table":
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(found), output)
         return
     _print_tuned(found, goal)
 

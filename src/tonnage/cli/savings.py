@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import answers, files, messages
 from tonnage.cli.options import OUTPUT, Finite
 from tonnage.cli.simulate import SEED
 
@@ -139,10 +139,10 @@ def savings(
         report = savings_report.of_usage(path, order, settings, prices)
     else:
         report = _of_scenario(path, policy, order, settings, seed, prices, keep, quiet=quiet)
-    if output == "json":
+    if output != "table":
         import msgspec
 
-        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        answers.show(msgspec.json.format(msgspec.json.encode(report), indent=2), output)
     else:
         savings_report.show(report, quiet=quiet)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, lines, prometheus_options, terminal
+from tonnage.cli import answers, files, lines, prometheus_options
 from tonnage.cli.options import OUTPUT
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
@@ -143,10 +143,10 @@ def explain(
         origin_ns, start = 0, ""
         steps, left_out, name = _of_scenario(found, policy, seed)
     chosen = _chosen(steps, only)
-    if output == "json":
+    if output != "table":
         shown = chosen if every_step else _news(chosen)
         told = Explanation(SCHEMA, name, start, tuple(_as_json(one, origin_ns) for one in shown), left_out)
-        terminal.echo(msgspec.json.format(msgspec.json.encode(told, order="deterministic")) + b"\n", nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(told, order="deterministic")), output)
         return
     _print(chosen, every_step, origin_ns, f"{name}{f', from {start}' if start else ''}", left_out)
 

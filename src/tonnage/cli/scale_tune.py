@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
+from tonnage.cli import answers, files, terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT, Finite
 from tonnage.cli.simulate import SEED
@@ -95,9 +95,9 @@ def tune(
     parts = tuning.halves(load_trace(trace)) if trace is not None else None
     with meter(tuning.most_runs(grid, source), "tune", quiet=quiet) as done:
         found = tuning.Tuning(loaded, chosen, source, share, parts, seed, done).find(grid)
-    if output == "json":
+    if output != "table":
         made = {"schema": SCHEMA, "policy": chosen, **msgspec.to_builtins(found), "runs": found.runs}
-        terminal.echo(msgspec.json.format(msgspec.json.encode(made, order="deterministic")) + b"\n", nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(made, order="deterministic")), output)
     else:
         names = ("the first half", "the second half") if parts is not None else (f"seed {seed}", f"seed {seed + 1}")
         _print(found, names, loaded.spec.name, chosen)

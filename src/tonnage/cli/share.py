@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages, terminal
 from tonnage.cli.cluster import given as input_files
 from tonnage.cli.cluster import live
 from tonnage.cli.options import OUTPUT, at_option, said_as
@@ -99,8 +99,8 @@ def share(
     )
     found = [WAYS[name](asked) for name in names]
     best = sharing.recommended(asked, found)
-    if output == "json":
-        terminal.echo(msgspec.json.encode(_answer(asked, found, best)))
+    if output != "table":
+        answers.show(msgspec.json.encode(_answer(asked, found, best)), output)
     else:
         from tonnage.cli import share_tables
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import answers, files, messages
+from tonnage.cli.options import output_option
 
 if TYPE_CHECKING:
     from tonnage.objects.load import Manifest
@@ -59,15 +60,7 @@ _OPTIONS = (
     SEED,
     click.option("--trace", type=_PATH, metavar="FILE", help="A request log instead of the scenario's traffic."),
     click.option("--prices", type=_PATH, metavar="FILE", help="CSV or YAML prices on top of the bundled ones."),
-    click.option(
-        "-o",
-        "--output",
-        "form",
-        type=click.Choice(["table", "json", "yaml"]),
-        default="table",
-        show_default=True,
-        help="What to print.",
-    ),
+    output_option("form"),
     click.option("--report", type=_PATH, metavar="FILE.html", help="Write a report for a browser; needs no network."),
     click.option("--check", is_flag=True, help="Verify all invariants after every event. Slow."),
     click.option(
@@ -244,10 +237,8 @@ def _print(results: Sequence[Result], settings: SimulateSettings, *, single: boo
     from tonnage.cli import output
 
     what = results[0] if single else results
-    if settings.form == "json":
-        terminal.echo(output.json_bytes(what), nl=False)
-    elif settings.form == "yaml":
-        terminal.echo(output.yaml_text(what), nl=False)
+    if settings.form != "table":
+        answers.show(output.json_bytes(what), settings.form)
     elif single:
         output.summary(results[0], output.console())
     else:

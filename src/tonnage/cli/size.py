@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
-from tonnage.cli.options import Finite, said_as
+from tonnage.cli import answers, files
+from tonnage.cli.options import Finite, output_option, said_as
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ _TRAIN = _group(
 @click.option("--explain", is_flag=True, help="Every part of the memory with its formula; where numbers are from.")
 @click.option("--rule-of-thumb", is_flag=True, help="What published rules say, and where they are wrong.")
 @click.option("--plot", type=_PATH, metavar="FILE.svg", help="Draw throughput against latency.")
-@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("form")
 def size(model: str | None, **given: Any) -> None:
     """Which GPUs MODEL needs, how many, how fast it is on them, and what that costs.
 
@@ -199,8 +199,8 @@ def size(model: str | None, **given: Any) -> None:
     found = options.answer(request, market)
     if given["plot"] is not None:
         files.write(given["plot"], size_report.drawing(request, found))
-    if given["form"] == "json":
-        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes, market.book)))
+    if given["form"] != "table":
+        answers.show(_ENCODER.encode(size_json.document(request, found, given, notes, market.book)), given["form"])
     else:
         size_report.show(request, found, given, notes, market.book)
     if not found.options:
@@ -225,8 +225,8 @@ def _train(request: SizingRequest, given: dict[str, Any]) -> None:
         lora_rank=given["lora_rank"],
     )
     found = size_train.fitted(request, asked)
-    if given["form"] == "json":
-        terminal.echo(_ENCODER.encode(size_train.document(request, asked, found)))
+    if given["form"] != "table":
+        answers.show(_ENCODER.encode(size_train.document(request, asked, found)), given["form"])
     else:
         size_train.show(request, asked, found)
     if not any(row.memory.fits for row in found):

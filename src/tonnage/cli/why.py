@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import terminal
+from tonnage.cli import answers
 from tonnage.cli.cluster import given, live
 from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError
@@ -67,11 +67,11 @@ def why(
         told, receipt = _of_object(target.ref, case)
     else:
         told, receipt = _of_pod(target.key, case)
-    if output == "json":
+    if output != "table":
         import msgspec
 
         report = why_tables.WhyReport(SCHEMA, receipt, told)
-        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        answers.show(msgspec.json.format(msgspec.json.encode(report), indent=2), output)
     else:
         why_tables.show(receipt, told)
     if not _well(told, receipt):
