@@ -48,6 +48,10 @@ def doctor(
     slow.
 
     Nothing is changed. Exit code 1 where a step has failed.
+
+    \b
+    tonnage agent doctor
+    tonnage agent doctor --simulated h100 -o yaml
     """
     from tonnage.node import cdi, kubelet_api, node_checks, slow_checks
     from tonnage.node.offers import offer

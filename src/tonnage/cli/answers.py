@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tonnage.cli import terminal
 
 JSON, YAML = "json", "yaml"
@@ -15,6 +13,8 @@ def show(document: bytes, form: str) -> None:
     if form == JSON:
         terminal.echo(document.rstrip(b"\n"))
         return
+    import msgspec
+
     from tonnage.objects.dump import written
 
     terminal.echo(written([msgspec.json.decode(document)], flow=None), nl=False)

@@ -11,6 +11,7 @@ import click
 
 from tonnage.cli import answers, files, prometheus_options, terminal
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import SCENARIO
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S
@@ -27,7 +28,7 @@ LEAD = "10m"
 
 
 @click.command(short_help="A scenario's run beside what Prometheus measured.")
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=SCENARIO)
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
 @click.option(
     "--service",

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 
 from tonnage.cli import answers, terminal
-from tonnage.cli.cluster import given, live
+from tonnage.cli.cluster import given, read_live
 from tonnage.cli.options import output_option
+from tonnage.cli.piped import FILE
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, type=click.Path(path_type=Path))
-@live
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Of a cluster's objects. [default: all]")
+@click.argument("paths", metavar="FILES...", nargs=-1, type=FILE)
+@read_live()
 @output_option("form")
 def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, form: str) -> None:
     """Read FILES (files and folders) together, and say what will not run or has no effect, and what helps. A scenario
@@ -24,6 +24,11 @@ def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str
     is standard input; --context or --kubeconfig reads a cluster as it is now.
 
     Exit code 1 when a finding is an error, 2 when the input cannot be read.
+
+    \b
+    tonnage check manifests/
+    tonnage check --context prod -n inference -o yaml
+    helm template chart/ | tonnage check -
     """
     from tonnage.cli import output
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,8 @@ import click
 from tonnage.cli import messages
 from tonnage.cli.controller_settings import ControllerSettings
 from tonnage.cli.decision_table import DecisionTable
+from tonnage.cli.options import is_typed
+from tonnage.cli.piped import FILE
 from tonnage.cli.printed import Printed
 from tonnage.control.choices import (
     BACKENDS,
@@ -119,9 +120,7 @@ PATIENCE_S = 5.0
 )
 @click.option("--namespace-of-lease", metavar="NAME", default="", help="[default: the pod's own, else kube-system]")
 @click.option("--listen", metavar="HOST:PORT", default="", help="Serve /healthz, /readyz and /metrics here.")
-@click.option(
-    "--prices", type=click.Path(path_type=Path), metavar="FILE", help="CSV or YAML prices on top of the bundled."
-)
+@click.option("--prices", type=FILE, metavar="FILE", help="CSV or YAML prices on top of the bundled.")
 @click.option("--kubeconfig", metavar="FILE", default="", help="[default: as kubectl, then the pod's own account]")
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig. [default: the current one]")
 @click.option(
@@ -148,6 +147,8 @@ def controller(**options: Any) -> None:
     tonnage controller --once --context staging
     tonnage controller --only scheduler --mode apply
     """
+    if options["form"] == "table" and not options["once"] and not is_typed("form"):
+        options["form"] = None  # what a config file says of all commands
     settings = ControllerSettings(**options)
     settings.check()
     with ExitStack() as stack:

@@ -15,6 +15,7 @@ from tonnage.cli import answers, kv_tiers, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
 from tonnage.cli.meter import meter
 from tonnage.cli.options import ENGINE_WORDS, OUTPUT, Finite, at_option, said_as
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 from tonnage.units import GIB, MICRO_PER_USD
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tonnage.inference.worth import Setup, TierValuation, TierWorth
     from tonnage.traffic.traces import Trace
 
-_PATH = click.Path(path_type=Path)
 _SCHEMA = "tonnage.dev/kv-worth/v1"
 _ASSUMED_MODEL, _ASSUMED_GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 _BLOCK_SIZES = (16, 32, 64, 128, 256, 512)
@@ -39,7 +39,7 @@ def kv() -> None:
 
 
 @kv.command(short_help="What each tier is worth on a request log.")
-@click.argument("trace", type=_PATH)
+@click.argument("trace", type=FILE)
 @engine_options
 @click.option(
     "--tier",
@@ -94,6 +94,10 @@ def worth(
 
     Without --model the engine is that of Dynamo's offline replay, with the KV cache of Llama 3.1 8B and the price of an
     H100.
+
+    \b
+    tonnage kv worth requests.jsonl.gz
+    tonnage kv worth requests.jsonl.gz --tier host=4x --tier disk=16x
     """
     from tonnage.inference.worth import value
 

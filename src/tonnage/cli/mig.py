@@ -54,7 +54,11 @@ for _command in (mig_plan.plan, mig_discover.discover, mig_files.check, mig_file
 @_ALL
 @OUTPUT
 def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
-    """Every layout of GPU to which nothing can be added."""
+    """Every layout of GPU to which nothing can be added.
+
+    \b
+    tonnage mig layouts h100
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.layouts import card, feasible, maximal, profile_names
 
@@ -77,7 +81,11 @@ def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
 @_GPU
 @OUTPUT
 def fits(layout: str, profile: str, gpu: str, output: str) -> None:
-    """Whether an instance of PROFILE can be made beside LAYOUT, and where. Exit code 1 when it cannot."""
+    """Whether an instance of PROFILE can be made beside LAYOUT, and where. Exit code 1 when it cannot.
+
+    \b
+    tonnage mig fits h100:3g.40gb@4 3g.40gb
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.fit import blockers
     from tonnage.partitioning.fit import fits as find
@@ -112,7 +120,11 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
 @_GPU
 @OUTPUT
 def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
-    """The steps from one layout to another: fewest instances destroyed, none in use. Exit code 1 if stuck."""
+    """The steps from one layout to another: fewest instances destroyed, none in use. Exit code 1 if stuck.
+
+    \b
+    tonnage mig relayout h100:3g.40gb@0,3g.40gb@4 h100:7x1g.10gb
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.relayout import Stuck
     from tonnage.partitioning.relayout import relayout as change_to
@@ -138,7 +150,11 @@ def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
 @_GPU
 @OUTPUT
 def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
-    """Moves that make room for PROFILE, with who must restart. Exit code 1 when there are none."""
+    """Moves that make room for PROFILE, with who must restart. Exit code 1 when there are none.
+
+    \b
+    tonnage mig defrag h100:1g.10gb@1,1g.10gb@4 3g.40gb
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.defrag import defrag as make_room
 

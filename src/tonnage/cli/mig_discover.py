@@ -25,6 +25,9 @@ def discover(output: str, quiet: bool) -> None:
     """Read this machine's cards through NVML: MIG mode, profiles, places, instances; and where the table is wrong.
 
     Nothing is changed. Driver 580 lists profiles with MIG off, 535 did not. Exit code 2 when there is no driver.
+
+    \b
+    tonnage mig discover
     """
     from tonnage.node import discover as found
     from tonnage.node import nvml

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tonnage.errors import InputError, Problem, Where
 
@@ -44,6 +45,11 @@ class Finite(click.FloatRange):
         if not math.isfinite(number) or abs(number) > 1e15:
             self.fail(f"{value} is not a usable number; expected up to 1e15", param, ctx)
         return number
+
+
+def is_typed(parameter: str) -> bool:
+    """Whether the person typed this option of the command at hand: its value is no default, nor of the config file."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tonnage.cli import answers, files, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT, Finite
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_MS
 
@@ -42,12 +43,12 @@ def route() -> None:
 
 
 @route.command()
-@click.argument("trace", type=_PATH)
+@click.argument("trace", type=FILE)
 @engine_options
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"[default: {', '.join(_DEFAULT)}]")
 @_LAG
 @_KNOWN
-@click.option("--settings", type=_PATH, metavar="FILE.yaml", help="Weights of `tonnage`, from `tonnage route tune`.")
+@click.option("--settings", type=FILE, metavar="FILE.yaml", help="Weights of `tonnage`, from `tonnage route tune`.")
 @click.option("--explain", type=click.IntRange(0), multiple=True, metavar="N", help="Why request N went where it went.")
 @_SEED
 @OUTPUT
@@ -70,6 +71,10 @@ def replay(
     logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens
     per step, its polynomial step time), so results can be compared with it. --step-times is a CSV file with the columns
     kind, tokens, cached, sequences, context, ms.
+
+    \b
+    tonnage route replay requests.jsonl.gz --workers 4
+    tonnage route replay requests.jsonl.gz --policy tonnage --settings weights.yaml --explain 17
     """
     from tonnage.inference.replay import replay as play
 
@@ -110,7 +115,7 @@ def replay(
 
 
 @route.command()
-@click.argument("trace", type=_PATH)
+@click.argument("trace", type=FILE)
 @engine_options
 @_LAG
 @_KNOWN
@@ -132,7 +137,11 @@ def tune(
     quiet: bool,
     **engines: Any,
 ) -> None:
-    """Fit the weights of the `tonnage` policy to TRACE: on its first half, checked on its second."""
+    """Fit the weights of the `tonnage` policy to TRACE: on its first half, checked on its second.
+
+    \b
+    tonnage route tune requests.jsonl.gz --workers 4 --save weights.yaml
+    """
     from tonnage.inference.replay import tuning
 
     wanted = next((one for one in tuning.GOALS if one == goal), None)

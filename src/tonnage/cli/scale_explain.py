@@ -11,6 +11,7 @@ import msgspec
 
 from tonnage.cli import answers, files, lines, prometheus_options
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S, seconds
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tonnage.control.shadow import ScalerStep
 
 SCHEMA = "tonnage.dev/scale-explain/v1"
-_PATH = click.Path(path_type=Path)
 _TIMES = ("prometheus", "prometheus_token_file", "prometheus_ca_file", "start", "end", "last")
 
 
@@ -66,10 +66,10 @@ def _refuse_too_many(replicas: int) -> None:
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--samples",
-    type=_PATH,
+    type=FILE,
     multiple=True,
     metavar="FILE",
     help="What was measured: OpenMetrics, scrapes with times, or Prometheus' JSON answer to a range; repeatable.",

@@ -11,6 +11,7 @@ import msgspec
 from tonnage.cli import answers, files, terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT, Finite
+from tonnage.cli.piped import FILE, SCENARIO
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
 
@@ -20,14 +21,13 @@ if TYPE_CHECKING:
     from tonnage.simulation.tuning import ScalerScore, TunedScaler
 
 SCHEMA = "tonnage.dev/scale-tune/v1"
-_PATH = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("scaled_object", metavar="SCALEDOBJECT")
-@click.argument("scenario", type=_PATH)
+@click.argument("scenario", type=SCENARIO)
 @click.option(
-    "--trace", type=_PATH, metavar="FILE", help="A request log that is played instead of the scenario's traffic."
+    "--trace", type=FILE, metavar="FILE", help="A request log that is played instead of the scenario's traffic."
 )
 @click.option(
     "--policy", metavar="NAME", help="Of the scenario. [default: the first whose manifests have SCALEDOBJECT]"

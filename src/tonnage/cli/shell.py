@@ -38,7 +38,11 @@ def completion(shell: str) -> None:
 @click.command(short_help="The version.")
 @output_option(table="text")
 def version(output: str) -> None:
-    """Print the version of tonnage, and of the Python that it runs on."""
+    """Print the version of tonnage, and of the Python that it runs on.
+
+    \b
+    tonnage version -o json
+    """
     if output != "text":
         import msgspec
 

@@ -158,3 +158,12 @@ def test_a_table_of_decisions_over_time_is_refused(config: Path, capfd: pytest.C
     done = tonnage(capfd, "controller", "-o", "table", "--kubeconfig", config)
     assert done.code == 2
     assert done.err == "error: -o table is for --once (decisions over time are printed one by one: -o text)\n"
+
+
+def test_a_config_file_that_wants_tables_leaves_decisions_over_time_as_they_are(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text('output = "table"\n', encoding="utf-8")
+    monkeypatch.setenv("TONNAGE_CONFIG", str(tmp_path / "config.toml"))
+    done = tonnage(capfd, "controller", "--kubeconfig", tmp_path / "none")
+    assert done.code == 2 and "none" in done.err and "-o table" not in done.err
