@@ -11,7 +11,7 @@ import pytest
 from e2e_builders import GPU, HOSTNAME, condition, node, pod_spec
 from e2e_controllers import USERS, Process, controller, grant
 
-from e2e.api import Api, Json
+from e2e.api import Api, ApiError, Json
 from e2e.control_plane import SCHEDULER, UNTOUCHED, ControlPlane
 from e2e.processes import until
 
@@ -23,7 +23,12 @@ OWN_NAME = f"deviceclass.resource.kubernetes.io/{CLASS}"
 """Stands for the class, whatever resource it names."""
 AMOUNTS = {"cpu": "16", "memory": "64Gi", "pods": "110"}
 GPUS = 4
-CONTROLLERS = ("serviceaccount-controller", "resourceclaim-controller", "garbage-collector-controller")
+CONTROLLERS = (
+    "serviceaccount-controller",
+    "resourceclaim-controller",
+    "garbage-collector-controller",
+    "resourcequota-controller",
+)
 """Those that have to do with claims: no kubelet stands behind the nodes, so none that looks at nodes."""
 TEMPLATE, TEMPLATES = "two-gpus", f"{DEVICES}/namespaces/default/resourceclaimtemplates"
 DRAWN = 5
@@ -215,3 +220,35 @@ def test_a_claim_that_was_made_by_either_scheduler_counts_for_the_other(sides: t
         pod = second.bound(other)
         assert pod["spec"]["nodeName"] == first.node
         assert len(second.claims_of(pod)) == 1
+
+
+def test_a_quota_counts_and_refuses_claims_as_the_embedded_api_does(plane: ControlPlane) -> None:
+    """The same numbers and words as in tests/apiserver/controllers/test_quotas_of_claims.py."""
+    api, namespace = plane.api(), plane.namespace("counted")
+    per_class, served = f"{CLASS}.deviceclass.resource.k8s.io/devices", f"requests.{GPU}"
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    hard = {per_class: "35", served: "100", f"requests.{OWN_NAME}": "100", "count/resourceclaims.resource.k8s.io": "9"}
+    api.create(quotas, {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+
+    def used() -> Json:
+        found: Json = api.get(f"{quotas}/q")["status"].get("used") or {}
+        return found
+
+    def claim(name: str, *requests: Json) -> None:
+        spec = {"devices": {"requests": list(requests)}}
+        at = f"{DEVICES}/namespaces/{namespace}/resourceclaims"
+        api.create(at, {"metadata": {"name": name}, "spec": spec})
+
+    until("the quota is in force", lambda: set(used()) == set(hard), 30)
+    ways = [{"name": f"w{count}", "deviceClassName": CLASS, "count": count} for count in (1, 2)]
+    claim("all", {"name": "r", "exactly": {"deviceClassName": CLASS, "allocationMode": "All"}})
+    claim("either", {"name": "r", "firstAvailable": ways})
+    wanted = {per_class: "34", served: "34", f"requests.{OWN_NAME}": "34"} | {
+        "count/resourceclaims.resource.k8s.io": "2"
+    }
+    until(f"it counts {wanted}", lambda: used() == wanted, 20)
+    with pytest.raises(ApiError) as caught:
+        claim("second", {"name": "r", "exactly": {"deviceClassName": CLASS, "count": 2}})
+    said = f"exceeded quota: q, requested: {per_class}=2, used: {per_class}=34, limited: {per_class}=35"
+    assert f'resourceclaims.resource.k8s.io "second" is forbidden: {said}' in str(caught.value)
+    api.delete(f"{DEVICES}/namespaces/{namespace}/resourceclaims")
