@@ -30,7 +30,8 @@ SERVER = (
     click.option("--last", metavar="DURATION", default="1h", show_default=True, help="Without --start."),
     click.option("--selector", metavar="MATCHERS", default="", help="Label matchers of the engines' series, such as "
                  "'namespace=\"llm\",model_name=\"chat\"'. [default: namespace and service, as of a ServiceMonitor]"),
-    click.option("--gateway", metavar="MATCHERS", default="", help="Those of Envoy's series, which count what arrives. "
+    click.option("--gateway", metavar="MATCHERS", default="", help="Those of series that count what arrives: "
+                 "Envoy's, or an Endpoint Picker's. "
                  "[default: envoy_cluster_name=\"NAMESPACE/NAME\", where there is one]"),
     click.option("--context", type=click.IntRange(2), metavar="TOKENS", default=None,
                  help="The longest request that the engines take. [default: guessed by their histograms]"),

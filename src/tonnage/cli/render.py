@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import answers, lines, terminal
+from tonnage.cli import answers, terminal
 from tonnage.cli.agent_machine import check_name
 from tonnage.cli.cluster import given, live
 from tonnage.cli.options import is_typed
@@ -120,7 +120,7 @@ def _explain(verdicts: list[tuple[str, list[OperandVerdict]]], output: str) -> N
     for name, found in verdicts:
         for one in found:
             state = f"on, tonnage agent {one.part}" if one.part else "on, NVIDIA's" if one.runs else "off"
-            lines.say(f"{name}  {one.operand}: {state}: {one.reason}", "    ")
+            terminal.echo(f"{name}  {one.operand}: {state}: {one.reason}")
 
 
 def _show(made: list[dict[str, Any]], output: str | None) -> None:

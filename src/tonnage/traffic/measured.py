@@ -94,9 +94,13 @@ def _arrivals(
     """When samples begin, and how many requests came in each interval from then on."""
     engine = served.engine
     if served.gateway:
-        counters = _samples(readings, f"{GATEWAY}{{{served.gateway}}}", wanted)
+        counters = _samples(readings, f"{served.counter}{{{served.gateway}}}", wanted)
         gauges: list[Series] = []
-        assumed.append("arrivals are what the gateway sent: a request that it sent again counts again")
+        assumed.append(
+            "arrivals are what the gateway sent: a request that it sent again counts again"
+            if served.counter == GATEWAY
+            else "arrivals are what the Endpoint Picker took, for all the pools of its models"
+        )
     else:
         counters = _samples(readings, served.of(engine.finished), wanted)
         gauges = [

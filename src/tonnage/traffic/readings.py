@@ -20,6 +20,9 @@ from tonnage.units import NS_PER_MS
 
 GATEWAY = "envoy_cluster_upstream_rq_total"
 """Requests that Envoy has sent to a cluster, by ``envoy_cluster_name``."""
+PICKER = "inference_objective_request_total"
+"""Requests that an Endpoint Picker of the Gateway API Inference Extension has taken, by ``model_name``: the model that
+was asked for. Source: kubernetes-sigs/gateway-api-inference-extension, the metrics that its end-to-end test expects."""
 
 
 class Readings(Protocol):
@@ -63,13 +66,14 @@ class StoredReadings:
 
 class ScrapedService(Struct, frozen=True):
     """One service on a Prometheus server. ``matchers``: label matchers of its engines' series without braces, such as
-    ``namespace="inference",service="chat"``; ``gateway``: those of Envoy's series, empty where its requests are counted
-    by the engines alone."""
+    ``namespace="inference",service="chat"``; ``gateway``: those of the series of ``counter``, :data:`GATEWAY` or
+    :data:`PICKER`; empty where its requests are counted by the engines alone."""
 
     name: str
     matchers: str
     gateway: str
     engine: EngineMetrics
+    counter: str = GATEWAY
 
     def of(self, metric: str) -> str:
         """The selector of one of its engines' metrics."""
@@ -99,8 +103,9 @@ def find_served(
 ) -> ScrapedService:
     """The engines of ``service`` (namespace/name) and the kind that they are: that of which there are the most.
 
-    ``selector`` replaces the matchers of the engines' series, ``gateway`` those of Envoy's. Raises InputError, with the
-    services that are there, where no engine is.
+    ``selector`` replaces the matchers of the engines' series, ``gateway`` those of Envoy's; where these match no
+    series of Envoy but some of an Endpoint Picker, it is that which counts. Raises InputError, with the services that
+    are there, where no engine is.
     """
     matchers, span = selector or by_service(service), span_text(start_ns, end_ns)
     found = {
@@ -114,11 +119,17 @@ def find_served(
             field="--selector" if selector else "--service",
             hint=_others(readings, span, end_ns),
         )
-    envoy = gateway or f'envoy_cluster_name="{service}"'
-    counted = value(readings, f"count(last_over_time({GATEWAY}{{{envoy}}}[{span}]))", end_ns)
-    if gateway and not counted:
-        raise InputError.at(f"no {GATEWAY} with {{{gateway}}} in this time", field="--gateway", hint="leave it out")
-    return ScrapedService(service or f"{{{selector}}}", matchers, envoy if counted else "", engine_metrics(best))
+    matched = gateway or f'envoy_cluster_name="{service}"'
+    counters = [
+        metric
+        for metric in ((GATEWAY, PICKER) if gateway else (GATEWAY,))
+        if value(readings, f"count(last_over_time({metric}{{{matched}}}[{span}]))", end_ns)
+    ]
+    if gateway and not counters:
+        message = f"neither {GATEWAY} nor {PICKER} with {{{gateway}}} in this time"
+        raise InputError.at(message, field="--gateway", hint="leave it out")
+    name, counter = service or f"{{{selector}}}", counters[0] if counters else GATEWAY
+    return ScrapedService(name, matchers, matched if counters else "", engine_metrics(best), counter)
 
 
 def _others(readings: Readings, span: str, end_ns: int) -> str:

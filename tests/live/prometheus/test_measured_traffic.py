@@ -16,7 +16,7 @@ from measured_runs import SERVICE, SGLANG, TENSORRT_LLM, VLLM
 from tonnage.cli import main
 from tonnage.errors import InputError
 from tonnage.live.prometheus import Prometheus
-from tonnage.metrics.store import Series
+from tonnage.metrics.store import Series, SeriesStore
 from tonnage.simulation import run, scenario
 from tonnage.simulation.backtest import Backtest, MeasuredSide, backtest
 from tonnage.simulation.backtest_plot import svg
@@ -230,6 +230,31 @@ def test_nothing_counted_is_refused(made: SetUp) -> None:
     served = readings.find_served(stored, SERVICE, 0, END_NS)
     with pytest.raises(InputError, match="expected at least 60 s"):
         measured.fit_measured(stored, served, SOURCE, measured.MeasuredPeriod(0, 30 * NS_PER_S))
+
+
+def test_an_endpoint_picker_counts_what_arrives_where_it_is_named(made: SetUp) -> None:
+    """Its series, taken from Envoy's: the same requests under its name and labels, in 2 objectives."""
+    store = SeriesStore()
+    for one in made.cluster.records.store:
+        name, labels = one.labels["__name__"], {k: v for k, v in one.labels.items() if k != "__name__"}
+        for t_ns, number in zip(one.times, one.values, strict=True):
+            if name == readings.GATEWAY:
+                for priority, part in (("0", number // 2), ("1", number - number // 2)):
+                    objective = {"model_name": "chat", "target_model_name": "chat", "priority": priority}
+                    store.append(readings.PICKER, objective, t_ns, part)
+            else:
+                store.append(name, labels, t_ns, number)
+    stored, asked = StoredReadings(store), measured.MeasuredPeriod(0, END_NS)
+    served = readings.find_served(stored, SERVICE, 0, END_NS, gateway='model_name="chat"')
+    assert (served.counter, served.gateway) == (readings.PICKER, 'model_name="chat"')
+    profile = measured.fit_measured(stored, served, SOURCE, asked)
+    by_envoy = fitted(made)[1]
+    assert profile.arrivals == by_envoy.arrivals
+    assert any("Endpoint Picker" in one for one in profile.source.assumed)
+    unnamed = readings.find_served(stored, SERVICE, 0, END_NS)
+    assert unnamed.gateway == "", "two pools may serve one model"
+    with pytest.raises(InputError, match="neither"):
+        readings.find_served(stored, SERVICE, 0, END_NS, gateway='model_name="other"')
 
 
 def test_a_backtest_plays_the_measured_traffic_after_a_lead(made: SetUp, tmp_path: Path) -> None:
