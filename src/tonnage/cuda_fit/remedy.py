@@ -81,7 +81,9 @@ def _image(need: Need, host: Host, *, told: bool = True) -> Remedy | None:
     best = _newest(rows, host)
     if best is not None:
         row, cuda = best
-        oldest = None if told else next((one for one in _drivers(host) if _helps(_as_need(row, cuda), _on(host, one))), None)
+        oldest = (
+            None if told else next((one for one in _drivers(host) if _helps(_as_need(row, cuda), _on(host, one))), None)
+        )
         from_ = f", with driver R{oldest.driver[0]} ({oldest.written}) or later" if oldest is not None else ""
         return Remedy("image", f"use {repository} {_tags(row, cuda)}{from_}")
     if told and "gpu" in check.fit(need, host).refusals:
@@ -132,7 +134,8 @@ def _image_and_driver(need: Need, host: Host, rows: Sequence[facts.ImageRow]) ->
 def _change(to: facts.Toolkit, host: Host) -> str:
     cuda = f"CUDA {cuda_text(to.cuda)}"
     if host.driver is not None and to.driver[0] < host.driver[0]:
-        return f"go back to a driver of R{to.driver[0]} ({to.written} or later, {cuda}), the last for {host.gpu or 'the GPU'}"
+        last_of = host.gpu or "the GPU"
+        return f"go back to a driver of R{to.driver[0]} ({to.written} or later, {cuda}), the last for {last_of}"
     return f"upgrade the driver to R{to.driver[0]} ({to.written} or later, {cuda})"
 
 

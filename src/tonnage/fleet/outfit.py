@@ -100,8 +100,8 @@ def splits_gpus(annotations: Mapping[str, str]) -> bool:
 
 
 def counts_parts(labels: Mapping[str, str], allocatable: Mapping[str, int], *, splits: bool = False) -> bool:
-    """Whether memory and cores of GPUs are mere numbers of a node, as they are for kube-scheduler: it lists some of them
-    itself, and no device plugin that gives out parts of GPUs is there (``splits``: its annotations say that one is)."""
+    """Whether memory and cores of GPUs are mere numbers of a node, as they are for kube-scheduler: it lists some of
+    them, and no device plugin that gives out parts of GPUs is there (``splits``: its annotations say that one is)."""
     return not splits and labels.get(SPLITS_LABEL) != SPLITS and any(allocatable.get(name) for name in VIRTUAL)
 
 
