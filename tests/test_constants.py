@@ -26,6 +26,9 @@ KEPT: dict[Places, str] = {
     ): "a namespace, a service account and EKS Auto Mode's NodeClass have one name",
     frozenset({"facts/labels.py:GPU", "node/cdi.py:KIND"}): "a resource, and a kind of CDI devices",
     frozenset(
+        {"cli/__init__.py:PROGRAM", "scheduling/policies.py:DEFAULT_POLICY"}
+    ): "a program, and a policy of its own",
+    frozenset(
         {
             "health/rules/autoscalers.py:MEASURED",
             "objects/api/defaults_pods.py:COUNTED",

@@ -111,7 +111,7 @@ def test_what_holds_is_shown_with_its_line_and_commands(capfd: pytest.CaptureFix
 def test_a_value_that_some_commands_do_not_take_holds_for_those_that_do(
     capfd: pytest.CaptureFixture[str], file: Path
 ) -> None:
-    file.write_text('output = "yaml"\n')
+    file.write_text('output = "table"\n')
     (one,) = json.loads(tonnage(capfd, "config", "-o", "json").out)["settings"]
     assert "simulate" in one["commands"] and "version" not in one["commands"]
     assert tonnage(capfd, "version").out.startswith("tonnage ")

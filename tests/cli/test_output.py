@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
 from result_builder import POLICIES, build, holding
 
-from tonnage.cli import output
+from tonnage.cli import answers, output
 from tonnage.decisions import Ref
 from tonnage.errors import Where
 from tonnage.simulation.result import NotRunning, Result
@@ -164,7 +164,9 @@ def test_json_decodes_to_the_result_and_is_stable(results: list[Result]) -> None
     assert data.endswith(b"}\n")
 
 
-def test_yaml_says_the_same_as_json(results: list[Result]) -> None:
-    small = build(duration_s=300)
-    assert yaml.safe_load(output.yaml_text(small)) == json.loads(output.json_bytes(small))
-    assert list(yaml.safe_load(output.yaml_text(small)))[:3] == ["schema", "tonnage_version", "scenario"]
+def test_yaml_says_the_same_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    document = output.json_bytes(build(duration_s=300))
+    answers.show(document, answers.YAML)
+    printed = yaml.safe_load(capfd.readouterr().out)
+    assert printed == json.loads(document)
+    assert list(printed)[:3] == ["schema", "tonnage_version", "scenario"]

@@ -18,7 +18,7 @@ from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.kube.reading import read
-from tonnage.kube.resources import NODES, PODS
+from tonnage.kube.resources import DEPLOYMENTS, NODES, PODS
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client
 
@@ -168,3 +168,64 @@ def _without_places(report: Any) -> Any:
     if isinstance(report, dict):
         return {key: _without_places(value) for key, value in report.items() if key != "where"}
     return [_without_places(one) for one in report] if isinstance(report, list) else report
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("check",), ("plan",), ("share", "--gpu", "h100"), ("mig", "plan"), ("cuda", "fleet")],
+)
+def test_only_the_namespace_that_is_named_is_read(
+    capfd: pytest.CaptureFixture[str], config: Path, command: tuple[str, ...]
+) -> None:
+    missing = tonnage(capfd, *command, "--kubeconfig", config, "-n", "typo")
+    assert missing.code == 2 and '"typo"' in missing.err
+    whole = tonnage(capfd, *command, "--kubeconfig", config, "-o", "json")
+    assert tonnage(capfd, *command, "--kubeconfig", config, "-n", "default", "-o", "json").code == whole.code
+    elsewhere = tonnage(capfd, *command, "--kubeconfig", config, "-n", "kube-system", "-o", "json")
+    assert '"large"' not in elsewhere.out and "/large" not in elsewhere.out
+
+
+def test_a_pod_of_another_namespace_is_not_meant(capfd: pytest.CaptureFixture[str], config: Path) -> None:
+    """All of the cluster is read, for what other pods hold decides; the namespace says whose pod is meant."""
+    words = ("why", "large", "--kubeconfig", config)
+    assert tonnage(capfd, *words, "-n", "default").out == tonnage(capfd, *words).out
+    other = tonnage(capfd, *words, "-n", "kube-system")
+    assert other.code == 2 and '"large": no such pod or gang (did you mean default/large?)' in other.err
+
+
+def test_the_engine_of_a_workload_of_the_cluster_is_sized_as_its_manifest(
+    capfd: pytest.CaptureFixture[str], api: Api, config: Path, tmp_path: Path
+) -> None:
+    made = yaml.safe_load(ENGINE)
+    Client(InProcess(api)).create(DEPLOYMENTS, made, "default")
+    owned = pod("chat-1", 1)
+    owned["spec"] = made["spec"]["template"]["spec"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-a", "uid": "u", "controller": True}
+    owned["metadata"]["ownerReferences"] = [owner]
+    Client(InProcess(api)).create(PODS, owned, "default")
+    (tmp_path / "chat.yaml").write_text(ENGINE, encoding="utf-8")
+    of_file = json.loads(tonnage(capfd, "size", tmp_path / "chat.yaml", "-o", "json").out)
+    ran = tonnage(capfd, "size", "--kubeconfig", config, "-n", "default", "-o", "json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == of_file
+    both = tonnage(capfd, "size", "Qwen/Qwen3-8B", "--kubeconfig", config)
+    assert both.code == 2 and "--workload" in both.err
+    none = tonnage(capfd, "size", "--kubeconfig", config, "--workload", "talk")
+    assert none.code == 2 and "no engine of talk (there are Deployment/chat)" in none.err
+
+
+ENGINE = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat, namespace: default}
+spec:
+  selector: {matchLabels: {app: chat}}
+  template:
+    metadata: {labels: {app: chat}}
+    spec:
+      containers:
+      - name: engine
+        image: vllm/vllm-openai:v0.10.0
+        args: [--model=Qwen/Qwen3-8B, --max-model-len=8192]
+        resources: {limits: {nvidia.com/gpu: "1"}}
+"""

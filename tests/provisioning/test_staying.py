@@ -105,3 +105,12 @@ def test_a_node_stays_whose_move_is_not_worth_its_disruption_to_a_balanced_nodep
     others = [running(f"n{n}", "a.huge", pod(f"big{n}", 15)) for n in range(9)]
     (said,) = why(running("one", "a.small", *held), *others, pool=balanced)
     assert said == "what it would save of the NodePool's bill is not worth the disruption (Balanced)"
+
+
+def test_pods_with_claims_for_which_no_place_is_planned_keep_their_node() -> None:
+    held = pod("p", 1.5, claims="ResourceClaims are ignored")
+    said = ["not all pods would schedule, default/p: ResourceClaims are ignored"]
+    assert why(running("one", "a.huge", held)) == said
+    leaving = running("two", "a.huge", held, state={"deleted": True})
+    other = running("one", "a.huge", pod("q", 1.5))
+    assert why(other, leaving) == said, "as a node that is drained waits for them"

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import shared_runs
-from tonnage.control.nodes import IGNORED
+from tonnage.control.running import IGNORED
 from tonnage.fleet.device_claims import CANNOT_ALLOCATE
 from tonnage.simulation.result import Result
 

@@ -11,25 +11,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from browser import barriers, dump, in_frames, needs_chromium, root
 from result_builder import build
 
 from tonnage.simulation.report import formats, render
 from tonnage.simulation.result import EventRecord, Result
 
 ASSETS = Path(formats.__file__).parent / "assets"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE = shutil.which("node")
 
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-
-
 WIDTHS = (390, 768, 1280, 2560)
-MEASURE = """
-document.getElementById('found').textContent = JSON.stringify(widths.map((width) => {
-  const page = document.getElementById('w' + width).contentDocument;
+MEASURE = """(page, width) => {
+  if (page.readyState !== 'complete') return null;
   const clipped = (node) => {
     for (let at = node.parentElement; at; at = at.parentElement)
-      if (getComputedStyle(at).overflowX !== 'visible') return true;
+      if (page.defaultView.getComputedStyle(at).overflowX !== 'visible') return true;
     return false;
   };
   const outside = [...page.body.querySelectorAll('*')].filter((node) => {
@@ -38,30 +34,11 @@ document.getElementById('found').textContent = JSON.stringify(widths.map((width)
   });
   return { width, scrolls: page.documentElement.scrollWidth, ready: page.documentElement.dataset.ready,
     error: page.documentElement.dataset.error, outside: outside.slice(0, 5).map((node) => node.outerHTML.slice(0, 80)) };
-}));
-"""
+}"""
 
 
 def event(t_s: float, name: str, reason: str, message: str) -> EventRecord:
     return EventRecord(t_s, name, "Normal", reason, message, 1)
-
-
-def dump(tmp_path: Path, page: str, fragment: str = "") -> str:
-    """The document after its scripts have run."""
-    (tmp_path / "report.html").write_text(page, encoding="utf-8")
-    command = [
-        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--disable-sync",
-        f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom",
-        f"file://{tmp_path / 'report.html'}{fragment}",
-    ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-
-
-def root(dom: str) -> str:
-    found = re.search(r"<html[^>]*>", dom)
-    assert found
-    return found[0]
 
 
 def text(dom: str, element_id: str) -> str:
@@ -162,19 +139,39 @@ def test_pods_stand_on_their_nodes_and_waits_with_their_cause(tmp_path: Path) ->
 @pytest.mark.peer
 @needs_chromium
 def test_nothing_overflows_at_the_widths_of_phones_and_large_screens(tmp_path: Path) -> None:
-    page = html.escape(render([build("keda+karpenter"), build("static")]), quote=True)
-    frames = "".join(
-        f'<iframe id="w{w}" style="width:{w}px;height:900px;border:0" srcdoc="{page}"></iframe>' for w in WIDTHS
-    )
-    script = f"<script>addEventListener('load', () => {{ const widths = {list(WIDTHS)}; {MEASURE} }})</script>"
-    dom = dump(tmp_path, f"<!doctype html><body>{frames}<pre id='found'></pre>{script}</body>")
-    found = re.search(r"<pre id=.found.>(.*?)</pre>", dom, re.S)
-    assert found is not None
-    measured = json.loads(html.unescape(found[1]))
+    page = render([build("keda+karpenter"), build("static")])
+    measured = in_frames(tmp_path, [(width, page) for width in WIDTHS], MEASURE)
     assert [one["width"] for one in measured] == list(WIDTHS)
     for one in measured:
         assert one["ready"] == "true" and "error" not in one
         assert one["scrolls"] <= one["width"] and one["outside"] == []
+
+
+@pytest.mark.peer
+@needs_chromium
+def test_nothing_keeps_people_from_reading_the_report_at_any_width(tmp_path: Path) -> None:
+    """axe-core has no fault to find, with one run or several, in light or dark."""
+    several, one = render([build("keda+karpenter"), build("static")]), render([build("static")])
+    dark = one.replace("</body>", "<script>document.getElementById('theme').click()</script></body>")
+    pages = [*((width, several) for width in WIDTHS), (WIDTHS[0], one), (WIDTHS[2], dark)]
+    assert barriers(tmp_path, pages) == [[]] * len(pages)
+
+
+@pytest.mark.peer
+@needs_chromium
+def test_a_barrier_is_found_where_there_is_one(tmp_path: Path) -> None:
+    page = "<!doctype html><html lang='en'><title>t</title><body><main><h1>t</h1><p style='color:#aaa'>pale</p></main></body>"
+    (found,) = barriers(tmp_path, [(WIDTHS[0], page)])
+    assert [one.partition(" 1 ")[0] for one in found] == ["serious color-contrast"]
+
+
+@pytest.mark.peer
+@needs_chromium
+def test_an_error_in_the_console_is_seen(tmp_path: Path) -> None:
+    page = "<!doctype html><script>console.error('one'); setTimeout(() => { throw new Error('two') }, 10)</script>"
+    dump(tmp_path, page, console=['"one"', '"Uncaught Error: two"'])
+    with pytest.raises(AssertionError):
+        dump(tmp_path, page)
 
 
 @pytest.mark.peer

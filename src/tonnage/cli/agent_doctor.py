@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import lines, terminal
+from tonnage.cli import answers, lines, terminal
 from tonnage.cli.agent_machine import PATH, machine, machine_options, plugin_config
 from tonnage.cli.options import OUTPUT, Finite
 
@@ -48,6 +48,10 @@ def doctor(
     slow.
 
     Nothing is changed. Exit code 1 where a step has failed.
+
+    \b
+    tonnage agent doctor
+    tonnage agent doctor --simulated h100 -o yaml
     """
     from tonnage.node import cdi, kubelet_api, node_checks, slow_checks
     from tonnage.node.offers import offer
@@ -68,9 +72,9 @@ def doctor(
         took_s, after = time.monotonic() - begun, _sectors()
         read = None if disks is None or after is None else (after - disks) * _SECTOR / max(took_s, 1e-9) / (1 << 20)
         slow = slow_checks.slow(devices, samples, None if simulated else read)
-    if output == "json":
+    if output != "table":
         answer = {"schema": "tonnage.dev/agent-doctor/v1", "steps": steps, "slow": slow}
-        terminal.echo(msgspec.json.encode(answer))
+        answers.show(msgspec.json.encode(answer), output)
     else:
         _show("Does it run?", steps)
         terminal.echo()

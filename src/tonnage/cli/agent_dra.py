@@ -62,6 +62,9 @@ def dra(
     ResourceSlices say which devices there are: on simulated cards every placement of every MIG profile, made when a
     claim has it and removed when the claim is gone; on real cards what is there, as MIG layouts are read and not
     changed. What is prepared outlives restarts of the agent and of the kubelet.
+
+    \b
+    tonnage agent dra --node gpu-01 --simulated h100
     """
     from tonnage.dra.nvidia import DRIVER
     from tonnage.live.slice_publishing import NodeClaims

@@ -61,6 +61,10 @@ def health(
 ) -> None:
     """Whether the GPUs of this node are healthy, and what follows: a node condition, a taint by policy, and the
     eviction of the pods on an unhealthy GPU, and of no others. Without --apply nothing is written to the cluster.
+
+    \b
+    tonnage agent health --node gpu-01
+    tonnage agent health --node gpu-01 --apply
     """
     from tonnage.node.device_health import DeviceHealth, HealthRules
     from tonnage.node.health_effects import HealthPolicy

@@ -58,6 +58,9 @@ def inject(
 
     Other parts of the agent that run on the same --state see it, as they would on real cards. A driver reports an Xid
     once, to the processes that run at that time; --recovery and --lost are reported whenever it is asked.
+
+    \b
+    tonnage agent inject --simulated h100 --state cards.json --card 0 --xid 79
     """
     from tonnage.facts import names
     from tonnage.node.devices import GpuProcess, RecoveryAction

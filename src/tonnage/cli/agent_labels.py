@@ -55,6 +55,10 @@ def labels(
     """The labels of this node: those of GPU feature discovery, and for each GPU model its own.
 
     With --features-file they are written for Node Feature Discovery, whole and at once; else they are printed.
+
+    \b
+    tonnage agent labels
+    tonnage agent labels --simulated h100 -o json
     """
     from tonnage.cli import files
     from tonnage.node import features
@@ -141,7 +145,11 @@ def cdi(
     for_management: bool,
     folder: Path | None,
 ) -> None:
-    """The CDI specification of this machine's cards and MIG devices, in the lowest version that holds it."""
+    """The CDI specification of this machine's cards and MIG devices, in the lowest version that holds it.
+
+    \b
+    tonnage agent cdi --simulated h100
+    """
     from tonnage.node import cdi as specs
 
     with machine(simulated, state, node) as devices:

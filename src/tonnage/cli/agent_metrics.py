@@ -55,6 +55,9 @@ def metrics(
     With --pod-resources the kubelet is asked at every reading which pods have which devices. A reading takes 3 to 7 ms
     of a card's driver, and is made at once when a card's health changes; a scrape gets 503 when the last one is too
     old.
+
+    \b
+    tonnage agent metrics --listen 127.0.0.1:9400
     """
     from tonnage.cli import files
     from tonnage.node.counters import default_counters, read_counters

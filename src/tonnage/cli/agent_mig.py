@@ -50,6 +50,9 @@ def mig(
     As few instances as possible are removed, none in use, and each new one has its place; an interrupted change is
     resumed. Operands of the GPU operator that are paused for it are started again whatever happens. Exit code 1 with
     --apply where it fails, or waits for what is in use. On real cards nothing is changed yet: this is for --simulated.
+
+    \b
+    tonnage agent mig --node gpu-01 --simulated h100 --config mig.yaml
     """
     from tonnage.node.mig_manager import MigManager
 

@@ -53,6 +53,10 @@ def device_plugin_(
 
     With a folder as --config the node's label nvidia.com/device-plugin.config names the file in it, then
     --default-config, then the file called default, then the only one, else the default configuration counts.
+
+    \b
+    tonnage agent device-plugin --config /config/plugin.yaml
+    tonnage agent device-plugin --simulated h100 --kubelet-folder /tmp/kubelet
     """
     from tonnage.node import cdi as specs
     from tonnage.node.device_health import DeviceHealth, HealthRules

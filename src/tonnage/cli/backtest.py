@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tonnage.cli import files, prometheus_options, terminal
+from tonnage.cli import answers, files, prometheus_options, terminal
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import SCENARIO
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S
@@ -27,7 +28,7 @@ LEAD = "10m"
 
 
 @click.command(short_help="A scenario's run beside what Prometheus measured.")
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=SCENARIO)
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
 @click.option(
     "--service",
@@ -98,10 +99,10 @@ def backtest(
         from tonnage.simulation import backtest_plot
 
         files.write(plot, backtest_plot.svg(found))
-    if output == "json":
+    if output != "table":
         import msgspec
 
-        terminal.echo(msgspec.json.format(msgspec.json.encode(found, order="deterministic")) + b"\n", nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(found, order="deterministic")), output)
         return
     _print(found)
     if plot is not None:

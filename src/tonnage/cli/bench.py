@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import lines, terminal
+from tonnage.cli import answers, lines, terminal
 from tonnage.cli.meter import meter
-from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
+from tonnage.cli.options import ENGINE_WORDS, OUTPUT, Finite, at_option, said_as
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from tonnage.inference.paged import PagedEngine, PagedReport, SchemeResult, Sized
 
-_PATH = click.Path(path_type=Path)
 _PROFILE = Path("examples/traffic-surge/traffic/azure-2023-conv.yaml")
 _SCHEMA = "tonnage.dev/bench-paged/v1"
 _MOST_TOKENS = 10**12
@@ -31,8 +31,8 @@ def bench() -> None:
 
 
 @bench.command(short_help="KV memory in pages against contiguous regions.")
-@click.option("--trace", type=_PATH, metavar="FILE", help="A request log (Azure or Mooncake format, plain or .gz).")
-@click.option("--profile", type=_PATH, metavar="FILE", help=f"A traffic profile.  [default: {_PROFILE}]")
+@click.option("--trace", type=FILE, metavar="FILE", help="A request log (Azure or Mooncake format, plain or .gz).")
+@click.option("--profile", type=FILE, metavar="FILE", help=f"A traffic profile.  [default: {_PROFILE}]")
 @click.option(
     "--paper",
     type=click.Choice(["sharegpt", "alpaca"]),
@@ -69,7 +69,7 @@ def bench() -> None:
     help="Rate at which TTFT is measured, as a share of what paging sustains.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random requests.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @click.pass_context
 def paged(
@@ -92,6 +92,10 @@ def paged(
 
     Memory is measured while all requests are queued and only memory keeps the next one from being admitted; TTFT is
     measured at one rate for all. `tonnage bench paged --paper sharegpt` repeats the paper's setup.
+
+    \b
+    tonnage bench paged
+    tonnage bench paged --paper sharegpt
     """
     from tonnage.inference.paged import SCHEMES, compare
 
@@ -111,9 +115,9 @@ def paged(
     _check(setting, played)
     with meter(len(played) * len(SCHEMES) * 2, "play", quiet=quiet) as done:
         report = compare(played, setting, load=load, observe=done)
-    if output == "json":
+    if output != "table":
         found = {"schema": _SCHEMA, "workload": workload, "engine": name, **msgspec.structs.asdict(report)}
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(found), output)
         return
     _print(report, workload, name)
 

@@ -6,48 +6,46 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import terminal
-from tonnage.cli.cluster import given, live
+from tonnage.cli import answers, terminal
+from tonnage.cli.cluster import given, read_live
+from tonnage.cli.options import output_option
+from tonnage.cli.piped import FILE
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import InputError
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, type=click.Path(path_type=Path))
-@live
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Of a cluster's objects. [default: all]")
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+@click.argument("paths", metavar="FILES...", nargs=-1, type=FILE)
+@read_live()
+@output_option("form")
 def check(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, form: str) -> None:
     """Read FILES (files and folders) together, and say what will not run or has no effect, and what helps. A scenario
     (its file, or a folder with a scenario.yaml) stands for its manifests on its fleet, under each of its policies. `-`
     is standard input; --context or --kubeconfig reads a cluster as it is now.
 
     Exit code 1 when a finding is an error, 2 when the input cannot be read.
+
+    \b
+    tonnage check manifests/
+    tonnage check --context prod -n inference -o yaml
+    helm template chart/ | tonnage check -
     """
     from tonnage.cli import output
 
     try:
         objects, findings = _look_at(given(paths, context, kubeconfig, namespace))
     except InputError as error:
-        if form == "json":
+        if form != "table":
             from tonnage.simulation.configure import doubt
 
             refused = [
                 Finding("input-refused", "error", Ref("File", p.where.file), p.where, p.message, help=p.hint)
                 for p in error.problems
             ]
-            terminal.echo(output.check_json([*refused, *map(doubt, error.beside)]), nl=False)
+            answers.show(output.check_json([*refused, *map(doubt, error.beside)]), form)
         raise
-    if form == "json":
-        terminal.echo(output.check_json(findings), nl=False)
+    if form != "table":
+        answers.show(output.check_json(findings), form)
     elif findings:
         output.print_findings(findings, output.console(), limit=len(findings))
     else:

@@ -1,9 +1,7 @@
-"""A cluster where files are read: `tonnage dump`, --context and --kubeconfig; and `-` for standard input."""
+"""A cluster where files are read: `tonnage dump`, --context, --kubeconfig and --namespace."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ from typing import Any
 import click
 
 from tonnage.cli import files, terminal
+from tonnage.cli.piped import kept
 from tonnage.errors import InputError
 
-STDIN, PIPED = Path("-"), Path("/dev/stdin")
 _CONTEXT = click.option(
     "--context", metavar="NAME", default="", help="Read the cluster of this context of the kubeconfig."
 )
@@ -23,46 +21,37 @@ _KUBECONFIG = click.option(
 
 
 def live(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name a cluster, for a command that reads files."""
+    """The options that name a cluster, for a command that acts on one."""
     return _CONTEXT(_KUBECONFIG(command))
+
+
+def read_live(
+    namespace: str = "Of a cluster's objects. [default: all]", context: str = "--context"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that name a cluster and a namespace, for a command that reads files. ``namespace``: what is said of
+    it; ``context``: the option's name where --context is something else."""
+    of_namespace = click.option("-n", "--namespace", default="", metavar="NAME", help=namespace)
+    named = click.option(
+        context, metavar="NAME", default="", help="Read the cluster of this context of the kubeconfig."
+    )
+    return lambda command: named(_KUBECONFIG(of_namespace(command)))
 
 
 def given(
     paths: Sequence[Path], context: str = "", kubeconfig: str = "", namespace: str = "", *, none: bool = False
 ) -> list[Path]:
-    """The files to read: bundled examples by their names, ``-`` as standard input, and the objects of the cluster where
-    one is named. ``none``: nothing at all will do.
+    """The files to read: bundled examples by their names, and the objects of the cluster where one is named. ``none``:
+    nothing at all will do.
 
     Raises InputError where the cluster cannot be read; click's UsageError without anything to read."""
-    found = [PIPED if path == STDIN else files.existing(path) for path in paths]
-    if STDIN in paths:
-        _kept(stdin(), 0)
+    found = [files.existing(path) for path in paths]
     if context or kubeconfig:
-        found.append(Path(f"/dev/fd/{_kept(read_cluster(kubeconfig, context, namespace))}"))
+        found.append(Path(f"/dev/fd/{kept(read_cluster(kubeconfig, context, namespace))}"))
     if not found and not none:
         raise click.UsageError(
             "Missing argument 'FILES...': name files, - for standard input, or a cluster with --context."
         )
     return found
-
-
-def stdin() -> bytes:
-    """All of standard input. Raises InputError where it is closed."""
-    if sys.stdin is None:
-        raise InputError.at("standard input is closed", field="-", hint="pipe something into it, or name files")
-    return sys.stdin.buffer.read()
-
-
-def _kept(data: bytes, as_: int | None = None) -> int:
-    """A descriptor from which the data can be read as often as it is opened by its path; this one where it is given."""
-    made = os.memfd_create("tonnage")
-    with open(made, "wb", closefd=False) as file:
-        file.write(data)
-    if as_ is None:
-        return made
-    os.dup2(made, as_)
-    os.close(made)
-    return as_
 
 
 def read_cluster(kubeconfig: str, context: str, namespace: str) -> bytes:
@@ -89,8 +78,7 @@ def read_cluster(kubeconfig: str, context: str, namespace: str) -> bytes:
 
 
 @click.command(short_help="A cluster's objects, as FILES of other commands.")
-@live
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Of objects that have one. [default: all]")
+@read_live("Of objects that have one. [default: all]")
 @click.option(
     "-o", "--output", type=click.Choice(["json", "yaml"]), default="json", show_default=True, help="What to print."
 )

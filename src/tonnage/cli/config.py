@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from tonnage.cli import lines, terminal
+from tonnage.cli import answers, lines, terminal
+from tonnage.cli.options import OUTPUT
 from tonnage.errors import InputError, Problem, Where
 
 VARIABLE = "TONNAGE_CONFIG"
@@ -195,9 +196,7 @@ def _refusal(param: click.Parameter, value: Any, words: tuple[str, ...]) -> str:
 
 
 @click.command(short_help="Defaults of options from the config file: what holds, and from where.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format."
-)
+@OUTPUT
 def config(output: str) -> None:
     """Print the defaults that the config file sets, the line of each, and the commands that take it.
 
@@ -236,9 +235,4 @@ def _document(found: ConfigFile, output: str) -> None:
         for s in found.settings
     ]
     told = {"schema": SCHEMA, "file": str(found.file) if found.file else None, "settings": settings}
-    if output == "json":
-        terminal.echo(msgspec.json.encode(told))
-        return
-    from tonnage.objects.dump import written
-
-    terminal.echo(written([told]), nl=False)
+    answers.show(msgspec.json.encode(told), output)

@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tonnage.cli import messages
 from tonnage.cli.controller_settings import ControllerSettings
+from tonnage.cli.decision_table import DecisionTable
+from tonnage.cli.options import is_typed
+from tonnage.cli.piped import FILE
 from tonnage.cli.printed import Printed
 from tonnage.control.choices import (
     BACKENDS,
@@ -118,12 +120,17 @@ PATIENCE_S = 5.0
 )
 @click.option("--namespace-of-lease", metavar="NAME", default="", help="[default: the pod's own, else kube-system]")
 @click.option("--listen", metavar="HOST:PORT", default="", help="Serve /healthz, /readyz and /metrics here.")
-@click.option(
-    "--prices", type=click.Path(path_type=Path), metavar="FILE", help="CSV or YAML prices on top of the bundled."
-)
+@click.option("--prices", type=FILE, metavar="FILE", help="CSV or YAML prices on top of the bundled.")
 @click.option("--kubeconfig", metavar="FILE", default="", help="[default: as kubectl, then the pod's own account]")
 @click.option("--context", metavar="NAME", default="", help="A context of the kubeconfig. [default: the current one]")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["text", "table", "json", "yaml"]),
+    default=None,
+    help="text, json and yaml: each decision as it is made; table: those of --once. [default: text; with --once table]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only decisions, no notes.")
 @click.option(
     "--speed", type=float, default=1.0, hidden=True, help="The speed of the `tonnage up` behind --prometheus."
@@ -135,7 +142,13 @@ def controller(**options: Any) -> None:
     annotated tonnage.dev/autoscale: slo. The nodes controller launches and terminates nodes of NodePools annotated
     tonnage.dev/buys: "true", or those of the Auto Scaling groups of --aws-cluster. Nothing else is touched, and in
     observe mode nothing at all.
+
+    \b
+    tonnage controller --once --context staging
+    tonnage controller --only scheduler --mode apply
     """
+    if options["form"] == "table" and not options["once"] and not is_typed("form"):
+        options["form"] = None  # what a config file says of all commands
     settings = ControllerSettings(**options)
     settings.check()
     with ExitStack() as stack:
@@ -157,6 +170,7 @@ class _Run:
         stack.callback(self.client.transport.close)
         self.stop = threading.Event()
         self.electors: dict[str, Elector] = {}
+        self.table = DecisionTable() if settings.output == "table" else None
         self.standing = IdleReasons(self._idle)
         self.health.idle = self.standing.listed
         self.world, self.manager = self._assemble(stack)
@@ -195,8 +209,9 @@ class _Run:
             not_needed=backend.not_needed,
             standing=self.standing,
         )
-        printed = Printed(settings.form, self.metrics)
-        manager = Manager(world, informers, required, controllers, printed, speed=settings.speed, count=printed.counted)
+        printed = Printed(settings.output, self.metrics)
+        told = self.table or printed
+        manager = Manager(world, informers, required, controllers, told, speed=settings.speed, count=printed.counted)
         self.health.add_alive(manager.dead)
         self.health.add_ready(manager.degraded)
         self.health.add_ready(world.degraded)
@@ -312,6 +327,8 @@ class _Run:
             manager.informers.pump(0.2)
         manager.start()
         manager.run_all()
+        if self.table is not None:
+            self.table.show(self.settings.quiet)
         return 1 if waiting or self.standing.asked() else 0
 
 

@@ -32,7 +32,7 @@ class ControllerSettings:
     aws_region: str
     kubeconfig: str
     context: str
-    form: str
+    form: str | None
     once: bool
     prices: Path | None
     quiet: bool
@@ -69,6 +69,11 @@ class ControllerSettings:
         return self.namespace_of_lease or (_OWN.read_text(encoding="utf-8").strip() if _OWN.exists() else "kube-system")
 
     @property
+    def output(self) -> str:
+        """How decisions are printed: as asked for, else those of one look as a table."""
+        return self.form or ("table" if self.once else "text")
+
+    @property
     def controllers(self) -> tuple[str, ...]:
         """Which run."""
         return self.only or CONTROLLERS
@@ -96,5 +101,7 @@ class ControllerSettings:
 
             if self.placement not in POLICIES:
                 raise InputError.at(f"--placement {self.placement}", hint=f"expected one of {', '.join(POLICIES)}")
+        if self.form == "table" and not self.once:
+            raise InputError.at("-o table is for --once", hint="decisions over time are printed one by one: -o text")
         if self.once and self.applies:
             raise InputError.at("--once only looks", hint="leave out --mode apply")

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages, terminal
-from tonnage.cli.cluster import given, live
+from tonnage.cli import files, messages
+from tonnage.cli.answers import show
+from tonnage.cli.cluster import given, read_live
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE, STDIN
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
     from tonnage.cuda_fit.host import Host
     from tonnage.cuda_fit.need import Need
 
-_PATH = click.Path(path_type=Path)
 _STRICT = click.option("--strict", is_flag=True, help="Exit code 1 also where too little is known to say.")
 _UNKNOWN = click.option("--allow-unknown", is_flag=True, help="Exit code 0 where too little is known to say.")
 
@@ -43,7 +44,7 @@ def cuda() -> None:
 @click.option("--gpu", default="", metavar="NAME", help="The node's GPU: a name or its nvidia.com/gpu.product.")
 @click.option("--arch", default="", metavar="X.Y", help="The GPU's compute capability, like 9.0.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label of the node, of GPU discovery.")
-@click.option("--node", type=_PATH, metavar="FILE", help="A Node manifest whose labels say driver and GPU.")
+@click.option("--node", type=FILE, metavar="FILE", help="A Node manifest whose labels say driver and GPU.")
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable of the container.")
 @click.option("--image-cuda", default="", metavar="X.Y", help="The image's CUDA, where its name does not say.")
 @click.option("--image-archs", default="", metavar="LIST", help="What it is built for, like '8.0 9.0a 12.0+PTX'.")
@@ -65,6 +66,10 @@ def check(
     """Whether each of WHAT runs on a node: images, NVIDIA_REQUIRE_CUDA expressions, or files with pods.
 
     Exit code 1 when one does not run or too little is known to say, 2 when the input cannot be read.
+
+    \b
+    tonnage cuda check vllm/vllm-openai:v0.10.0 --driver 535.161.08 --gpu h100
+    tonnage cuda check pods.yaml --node node.yaml
     """
     from tonnage.cuda_fit import check as checks
 
@@ -79,8 +84,8 @@ def check(
     cases = [(name, _said(need, image_cuda, image_archs)) for name, need in cases]
     answers = [_answer(name, need, host) for name, need in cases]
     doubted = [checks.may_lack_code(need, host) for _, need in cases]
-    if output == "json":
-        terminal.echo(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}))
+    if output != "table":
+        show(_json({"schema": "tonnage.dev/cuda-check/v1", "node": _node(host), "answers": answers}), output)
     else:
         from tonnage.cli import cuda_tables
 
@@ -90,20 +95,26 @@ def check(
 
 
 @cuda.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, type=_PATH)
-@live
+@click.argument("paths", metavar="FILES...", nargs=-1, type=FILE)
+@read_live()
 @click.option("--to", default="", metavar="VERSION", help="A driver to upgrade to: what breaks, and in what order.")
 @_STRICT
 @OUTPUT
-def fleet(paths: tuple[Path, ...], context: str, kubeconfig: str, to: str, strict: bool, output: str) -> None:
+def fleet(
+    paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str, to: str, strict: bool, output: str
+) -> None:
     """The drivers of a cluster, from FILES with its nodes and pods as `kubectl get nodes,pods -A -o yaml` prints them.
 
     Exit code 1 when a pod cannot run on its node or, with --to, could not after the upgrade.
+
+    \b
+    tonnage cuda fleet --context prod --to 580.65.06
+    kubectl get nodes,pods -A -o yaml | tonnage cuda fleet -
     """
     from tonnage.cuda_fit import fleet as fleets
     from tonnage.objects import apps, core, load
 
-    manifest = load.read(given(paths, context, kubeconfig))
+    manifest = load.read(given(paths, context, kubeconfig, namespace))
     messages.warnings(manifest.problems)
     found = fleets.cluster(manifest.of(core.Node), manifest.of(core.Pod), manifest.of(apps.Deployment))
     if not found.nodes:
@@ -112,8 +123,8 @@ def fleet(paths: tuple[Path, ...], context: str, kubeconfig: str, to: str, stric
     from tonnage.cli import cuda_reports
 
     report = cuda_reports.report(found, to)
-    if output == "json":
-        terminal.echo(_json(report))
+    if output != "table":
+        show(_json(report), output)
     else:
         from tonnage.cli import cuda_tables
 
@@ -184,8 +195,10 @@ def _cases(text: str, variables: dict[str, str]) -> list[tuple[str, Need]]:
 
 
 def _existing(text: str) -> Path | None:
-    """The file or folder of this name, the bundled examples too; None for what is none, nor can be one."""
+    """The file or folder of this name, standard input and bundled examples too; None for what is none, nor can be."""
     try:
+        if Path(text) == STDIN:
+            return FILE.piped(click.get_current_context())
         path = files.existing(Path(text))
         return path if text.strip() and path.exists() else None
     except OSError:  # longer than a file's name can be, as expressions are

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _OPTIONS = (
     click.option("--gpu", metavar="NAME", help="On this GPU."),
     click.option("--tensor-parallel", type=click.IntRange(1), default=1, show_default=True, metavar="N"),
     click.option("--engine", metavar="KIND", help="vllm, sglang or tensorrt-llm; with --model.  [default: vllm]"),
-    click.option("--step-times", type=click.Path(path_type=Path), metavar="FILE.csv", help="Measured step times."),
+    click.option("--step-times", type=FILE, metavar="FILE.csv", help="Measured step times."),
     click.option("--block-size", type=click.IntRange(1, 1024), metavar="TOKENS", help="KV block.  [default: 64 or 16]"),
     click.option("--gpu-blocks", type=click.IntRange(1), metavar="N", help="KV blocks of an engine."),
     click.option("--max-num-batched-tokens", type=click.IntRange(1), metavar="N", help="Token budget of a step."),

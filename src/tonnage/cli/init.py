@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from tonnage.cli import files, lines, terminal
-from tonnage.cli.cluster import STDIN, live, read_cluster, stdin
+from tonnage.cli.cluster import read_cluster, read_live
+from tonnage.cli.piped import STDIN, stdin
 from tonnage.errors import InputError
 
 SCENARIO, MANIFESTS = "scenario.yaml", "manifests"
@@ -19,8 +20,7 @@ _MADE = ("Event", "NodeClaim")
 
 @click.command(short_help="Write the scenario for a folder of manifests, or for a cluster.")
 @click.argument("paths", metavar="[MANIFESTS]", nargs=-1, type=click.Path(path_type=Path))
-@live
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Of a cluster's objects. [default: all]")
+@read_live()
 @click.option(
     "--to", "folder", type=click.Path(path_type=Path), metavar="DIR", required=True, help="Where the scenario goes."
 )

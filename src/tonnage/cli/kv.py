@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import kv_tiers, lines, terminal
+from tonnage.cli import answers, kv_tiers, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated
 from tonnage.cli.meter import meter
-from tonnage.cli.options import ENGINE_WORDS, Finite, at_option, said_as
+from tonnage.cli.options import ENGINE_WORDS, OUTPUT, Finite, at_option, said_as
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 from tonnage.units import GIB, MICRO_PER_USD
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tonnage.inference.worth import Setup, TierValuation, TierWorth
     from tonnage.traffic.traces import Trace
 
-_PATH = click.Path(path_type=Path)
 _SCHEMA = "tonnage.dev/kv-worth/v1"
 _ASSUMED_MODEL, _ASSUMED_GPU = "meta-llama/Llama-3.1-8B-Instruct", "h100"
 _BLOCK_SIZES = (16, 32, 64, 128, 256, 512)
@@ -39,7 +39,7 @@ def kv() -> None:
 
 
 @kv.command(short_help="What each tier is worth on a request log.")
-@click.argument("trace", type=_PATH)
+@click.argument("trace", type=FILE)
 @engine_options
 @click.option(
     "--tier",
@@ -68,7 +68,7 @@ def kv() -> None:
     show_default=True,
     help="Seed of random choices and ties of the policy.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def worth(
     trace: Path,
@@ -94,6 +94,10 @@ def worth(
 
     Without --model the engine is that of Dynamo's offline replay, with the KV cache of Llama 3.1 8B and the price of an
     H100.
+
+    \b
+    tonnage kv worth requests.jsonl.gz
+    tonnage kv worth requests.jsonl.gz --tier host=4x --tier disk=16x
     """
     from tonnage.inference.worth import value
 
@@ -111,10 +115,10 @@ def worth(
     note = extrapolated(setup.timing, choice.step_times)
     if note is not None:
         terminal.echo(f"note: {note}", err=True)
-    if output == "json":
+    if output != "table":
         shown = {"schema": _SCHEMA, "trace": str(trace), "policy": policy, **msgspec.structs.asdict(found)}
         shown["short_prompts"] = short
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(shown))
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(shown), output)
         return
     _print(found, setup, choice, policy)
     rates = ", ".join(f"{one['reuse']:.1%} with {one['block_size']}" for one in short["by_block_size"])

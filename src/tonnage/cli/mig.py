@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import mig_discover, mig_files, mig_plan, terminal
+from tonnage.cli import answers, mig_discover, mig_files, mig_plan, terminal
 from tonnage.cli.options import OUTPUT, at_option
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ for _command in (mig_plan.plan, mig_discover.discover, mig_files.check, mig_file
 @_ALL
 @OUTPUT
 def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
-    """Every layout of GPU to which nothing can be added."""
+    """Every layout of GPU to which nothing can be added.
+
+    \b
+    tonnage mig layouts h100
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.layouts import card, feasible, maximal, profile_names
 
@@ -63,8 +67,8 @@ def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
     names = profile_names(on, plain=not all_profiles)
     around = notation.layout(running, on.gpu, "--from").layout
     found = maximal(feasible(on, names, around))
-    if output == "json":
-        _print({"gpu": on.gpu, "layouts": [_layout(on, layout) for layout in found.values()]})
+    if output != "table":
+        _print({"gpu": on.gpu, "layouts": [_layout(on, layout) for layout in found.values()]}, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -77,7 +81,11 @@ def layouts(gpu: str, running: str, all_profiles: bool, output: str) -> None:
 @_GPU
 @OUTPUT
 def fits(layout: str, profile: str, gpu: str, output: str) -> None:
-    """Whether an instance of PROFILE can be made beside LAYOUT, and where. Exit code 1 when it cannot."""
+    """Whether an instance of PROFILE can be made beside LAYOUT, and where. Exit code 1 when it cannot.
+
+    \b
+    tonnage mig fits h100:3g.40gb@4 3g.40gb
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.fit import blockers
     from tonnage.partitioning.fit import fits as find
@@ -86,7 +94,7 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
     with at_option("PROFILE"):
         found = find(typed.on, typed.layout, profile)
     against = {} if found else blockers(typed.on, typed.layout, profile)
-    if output == "json":
+    if output != "table":
         answer = {
             "gpu": typed.on.gpu,
             "fits": found is not None,
@@ -97,7 +105,7 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
             ],
             "busy": [_placement(typed.on, one) for one in typed.busy],
         }
-        _print(answer)
+        _print(answer, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -112,7 +120,11 @@ def fits(layout: str, profile: str, gpu: str, output: str) -> None:
 @_GPU
 @OUTPUT
 def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
-    """The steps from one layout to another: fewest instances destroyed, none in use. Exit code 1 if stuck."""
+    """The steps from one layout to another: fewest instances destroyed, none in use. Exit code 1 if stuck.
+
+    \b
+    tonnage mig relayout h100:3g.40gb@0,3g.40gb@4 h100:7x1g.10gb
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.relayout import Stuck
     from tonnage.partitioning.relayout import relayout as change_to
@@ -122,8 +134,8 @@ def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
     after = notation.layout(wanted, before.on.gpu, "TO")
     change = change_to(before.on, before.layout, after.wanted, before.busy)
     stuck = isinstance(change, Stuck)
-    if output == "json":
-        _print({"gpu": before.on.gpu, **_change(before.on, change)})
+    if output != "table":
+        _print({"gpu": before.on.gpu, **_change(before.on, change)}, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -138,14 +150,18 @@ def relayout(running: str, wanted: str, gpu: str, output: str) -> None:
 @_GPU
 @OUTPUT
 def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
-    """Moves that make room for PROFILE, with who must restart. Exit code 1 when there are none."""
+    """Moves that make room for PROFILE, with who must restart. Exit code 1 when there are none.
+
+    \b
+    tonnage mig defrag h100:1g.10gb@1,1g.10gb@4 3g.40gb
+    """
     from tonnage.partitioning import notation
     from tonnage.partitioning.defrag import defrag as make_room
 
     typed = notation.layout(layout, gpu)
     with at_option("PROFILE"):
         found = make_room(typed.on, typed.layout, profile, typed.busy)
-    if output == "json":
+    if output != "table":
         on = typed.on
         moves = [] if found is None else found.moves
         answer = {
@@ -158,7 +174,7 @@ def defrag(layout: str, profile: str, gpu: str, output: str) -> None:
             "at_once": 0 if found is None else found.at_once,
             "after": None if found is None else _layout(on, found.after),
         }
-        _print(answer)
+        _print(answer, output)
     else:
         from tonnage.cli import mig_tables
 
@@ -196,5 +212,5 @@ def _change(on: Geometry, change: Any) -> dict[str, Any]:
     }
 
 
-def _print(value: Mapping[str, Any]) -> None:
-    terminal.echo(msgspec.json.encode(value))
+def _print(value: Mapping[str, Any], form: str) -> None:
+    answers.show(msgspec.json.encode(value), form)

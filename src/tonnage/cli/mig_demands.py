@@ -16,6 +16,7 @@ import msgspec
 from tonnage.cli import files
 from tonnage.errors import InputError, Problem, Where
 from tonnage.facts import mig, names, prices
+from tonnage.facts.tables import PIPED, is_csv
 from tonnage.objects import apps, core, load, quantity, tree
 from tonnage.partitioning import documents, mig_parted, notation
 from tonnage.partitioning.documents import ConfigDocument
@@ -72,7 +73,7 @@ def read(paths: Sequence[Path], gpus: Iterable[str], demands: Iterable[str]) -> 
     given = MigInput()
     manifests: list[Path] = []
     for path in paths:
-        if path.suffix.lower() == ".csv":
+        if _is_csv(path):
             _csv(given, path)
         elif path.is_dir() or not _yaml(given, path):
             manifests.append(path)
@@ -81,6 +82,10 @@ def read(paths: Sequence[Path], gpus: Iterable[str], demands: Iterable[str]) -> 
     _options(given, gpus, demands)
     _check(given)
     return given
+
+
+def _is_csv(path: Path) -> bool:
+    return is_csv(path, files.text(path, _EXPECTED) if path == PIPED else "")
 
 
 def _cluster(given: MigInput, paths: Sequence[Path]) -> None:
@@ -183,7 +188,7 @@ def _yaml(given: MigInput, path: Path) -> bool:
     """Whether the file is a list of demands, which is read then."""
     trees = (
         list(tree.parse(files.text(path, _EXPECTED), str(path)))
-        if path.suffix in (".yaml", ".yml") and path.exists()
+        if path == PIPED or (path.suffix in (".yaml", ".yml") and path.exists())
         else []
     )
     if not trees or not all(isinstance(one.value, dict) and "demands" in one.value for one in trees):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import terminal
+from tonnage.cli import answers, terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.mig_plan import QUIET
 from tonnage.cli.options import OUTPUT
@@ -25,6 +25,9 @@ def discover(output: str, quiet: bool) -> None:
     """Read this machine's cards through NVML: MIG mode, profiles, places, instances; and where the table is wrong.
 
     Nothing is changed. Driver 580 lists profiles with MIG off, 535 did not. Exit code 2 when there is no driver.
+
+    \b
+    tonnage mig discover
     """
     from tonnage.node import discover as found
     from tonnage.node import nvml
@@ -37,8 +40,8 @@ def discover(output: str, quiet: bool) -> None:
 
 def show(driver: str, cards: Sequence[Discovered], output: str) -> None:
     """Print what was found."""
-    if output == "json":
-        terminal.echo(msgspec.json.encode(answer(driver, cards)))
+    if output != "table":
+        answers.show(msgspec.json.encode(answer(driver, cards)), output)
         return
     terminal.echo(f"driver {driver}, {len(cards)} GPUs")
     for one in cards:

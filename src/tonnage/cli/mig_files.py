@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import answers, files, messages, terminal
 from tonnage.cli.options import OUTPUT, at_option, said_as
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tonnage.partitioning.labels import NodeGpu
     from tonnage.partitioning.mig_cards import ConfigResult, EntryLayout
 
-_PATH = click.Path(path_type=Path)
 _NAMED = "NAME=GPU:LAYOUT"
 _NAMED_HINT = "e.g. day=h100:7x1g.10gb"
 _DEVICES_HINT = "indices behind # are like 0-3 or 0,2,5"
@@ -28,7 +28,7 @@ _MOST_GPUS = 1024
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=FILE)
 @click.option("--gpu", default="", metavar="NAME", help="Only what the configurations make on this GPU.")
 @OUTPUT
 def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
@@ -36,10 +36,13 @@ def check(paths: tuple[Path, ...], gpu: str, output: str) -> None:
 
     FILES are of mig-parted (configurations or hooks) or of the device plugin, plain or in a ConfigMap. Exit code 1 when
     a card cannot have what a configuration asks for.
+
+    \b
+    tonnage mig check mig.yaml --gpu h100
     """
     reports = _reports(_documents([files.existing(path) for path in paths]), gpu)
-    if output == "json":
-        terminal.echo(msgspec.json.encode({"schema": "tonnage.dev/mig-check/v1", "files": reports}))
+    if output != "table":
+        answers.show(msgspec.json.encode({"schema": "tonnage.dev/mig-check/v1", "files": reports}), output)
     else:
         from tonnage.cli import mig_file_tables
 
@@ -58,6 +61,9 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
 
     A name that appears several times gets several entries, for other GPUs or other indices. off is MIG off, none is MIG
     without instances. mig-parted knows no places: those in a layout are left out.
+
+    \b
+    tonnage mig render day=h100:7x1g.10gb night=h100:off > mig.yaml
     """
     from tonnage.partitioning import documents, mig_cards, mig_parted
 
@@ -90,7 +96,7 @@ def render(layouts: tuple[str, ...], defaults: bool, config_map: str, namespace:
 @click.option(
     "--strategy", type=click.Choice(["none", "single", "mixed"]), help="MIG strategy; else the file's, else none."
 )
-@click.option("--sharing", type=_PATH, metavar="FILE", help="The device plugin's configuration, or its ConfigMap.")
+@click.option("--sharing", type=FILE, metavar="FILE", help="The device plugin's configuration, or its ConfigMap.")
 @click.option("--config", default="", metavar="KEY", help="The node's label nvidia.com/device-plugin.config.")
 @click.option("--driver", default="", metavar="VERSION", help="The driver, for the labels of versions.")
 @OUTPUT
@@ -107,6 +113,9 @@ def node(
     """Resources and labels of a node, as the device plugin and GPU feature discovery make them.
 
     Exit code 1 when the device plugin refuses the node's layouts.
+
+    \b
+    tonnage mig node --gpu h100 --count 8 --layout 7x1g.10gb#0-3 --strategy mixed
     """
     from tonnage.partitioning import device_plugin, labels
     from tonnage.partitioning.device_plugin import Config
@@ -131,8 +140,8 @@ def node(
         "problems": made.problems,
         "notes": notes,
     }
-    if output == "json":
-        terminal.echo(msgspec.json.encode(answer))
+    if output != "table":
+        answers.show(msgspec.json.encode(answer), output)
     else:
         from tonnage.cli import mig_file_tables
 

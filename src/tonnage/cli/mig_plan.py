@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages
 from tonnage.cli.cluster import given as input_files
-from tonnage.cli.cluster import live
+from tonnage.cli.cluster import read_live
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from tonnage.partitioning.fleet_plan import CardPlan, Demand, FleetPlan
     from tonnage.partitioning.layouts import Layout
 
-_PATH = click.Path(path_type=Path)
 QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 
 
 @click.command()
-@click.argument("paths", metavar="[FILES]...", nargs=-1, type=_PATH)
-@live
+@click.argument("paths", metavar="[FILES]...", nargs=-1, type=FILE)
+@read_live()
 @click.option("--gpus", multiple=True, metavar="GPU=N", help="Cards: h100=8,a30=4 or h100:3g.40gb@4*,1g.10gb@0=2.")
 @click.option("--demand", "demands", multiple=True, metavar="PROFILE=N", help="1g.10gb=20,3g.40gb=4 or 18Gi/2=3.")
 @OUTPUT
@@ -36,6 +36,7 @@ def plan(
     paths: tuple[Path, ...],
     context: str,
     kubeconfig: str,
+    namespace: str,
     gpus: tuple[str, ...],
     demands: tuple[str, ...],
     output: str,
@@ -45,16 +46,20 @@ def plan(
 
     FILES are manifests (nodes are the fleet, pods on them hold instances, other pods that ask for nvidia.com/mig-* are
     demands), or demands as CSV or as YAML with a list `demands`. Exit code 1 when a demand is not served.
+
+    \b
+    tonnage mig plan --gpus h100=8 --demand 1g.10gb=20,3g.40gb=4
+    tonnage mig plan --context prod
     """
     from tonnage.cli import mig_demands
     from tonnage.partitioning import fleet_plan
 
-    given = mig_demands.read(input_files(paths, context, kubeconfig, none=True), gpus, demands)
+    given = mig_demands.read(input_files(paths, context, kubeconfig, namespace, none=True), gpus, demands)
     messages.warnings(given.problems)
     with meter(2 * len(given.cards), "plan", quiet=quiet) as done:
         found = fleet_plan.plan(given.cards, given.demands, done=done)
-    if output == "json":
-        terminal.echo(msgspec.json.encode(_answer(found, given.demands, given.notes)))
+    if output != "table":
+        answers.show(msgspec.json.encode(_answer(found, given.demands, given.notes)), output)
     else:
         from tonnage.cli import mig_plan_tables
 

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tonnage.errors import InputError, Problem, Where
 
-OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="What to print."
-)
-"""Where an answer is a table, or JSON for programs."""
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def output_option(parameter: str = "output", *, table: str = "table") -> Callable[[_Command], _Command]:
+    """Where an answer is a table, or JSON or YAML for programs; ``table`` is what it is called for people."""
+    return click.option(
+        "-o",
+        "--output",
+        parameter,
+        type=click.Choice([table, "json", "yaml"]),
+        default=table,
+        show_default=True,
+        help="What to print.",
+    )
+
+
+OUTPUT = output_option()
+"""The usual one."""
 
 
 class Finite(click.FloatRange):
@@ -29,6 +45,11 @@ class Finite(click.FloatRange):
         if not math.isfinite(number) or abs(number) > 1e15:
             self.fail(f"{value} is not a usable number; expected up to 1e15", param, ctx)
         return number
+
+
+def is_typed(parameter: str) -> bool:
+    """Whether the person typed this option of the command at hand: its value is no default, nor of the config file."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
 @contextmanager

@@ -161,23 +161,6 @@ def json_schema(type_: type[msgspec.Struct] = Result) -> bytes:
     return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
 
 
-def yaml_text(results: msgspec.Struct | Sequence[msgspec.Struct]) -> str:
-    """The same as YAML, fields in the same order, columns of numbers on one line."""
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(
-        yaml.dump(
-            msgspec.to_builtins(results, order="deterministic"),
-            Dumper=dumper,
-            sort_keys=False,
-            default_flow_style=None,
-            allow_unicode=True,
-            width=10**6,
-        )
-    )
-
-
 def _services(result: Result, slo: ServiceLevel, look: Look) -> Table:
     table = look.table()
     table.add_column("Service", overflow="fold", style=look.style("bold"))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages
 from tonnage.cli.cluster import given as input_files
-from tonnage.cli.cluster import live
-from tonnage.cli.options import Finite
+from tonnage.cli.cluster import read_live
+from tonnage.cli.options import OUTPUT, Finite
+from tonnage.cli.piped import FILE
 from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER, OPTIMAL
 
 if TYPE_CHECKING:
@@ -19,15 +20,13 @@ if TYPE_CHECKING:
     from tonnage.provisioning.optimal.replan import Replan
     from tonnage.provisioning.plans import Plan
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, type=_PATH)
-@live
+@click.argument("paths", metavar="FILES...", nargs=-1, type=FILE)
+@read_live()
 @click.option("--policy", type=click.Choice([OPTIMAL]), help="Plan with this policy alone.")
 @click.option("--like", type=click.Choice([KARPENTER, CLUSTER_AUTOSCALER]), help="Say only what this would launch.")
-@click.option("--existing", multiple=True, metavar="FILE", type=_PATH, help="Existing nodes, and the pods on them.")
+@click.option("--existing", multiple=True, metavar="FILE", type=FILE, help="Existing nodes, and the pods on them.")
 @click.option("--consolidate", is_flag=True, help="Say which nodes could be terminated, and where their pods go.")
 @click.option(
     "--move-price",
@@ -37,20 +36,14 @@ _PATH = click.Path(path_type=Path)
     metavar="USD",
     help="What must be saved per hour for each pod that moves.",
 )
-@click.option("--prices", metavar="FILE", type=_PATH, help="Your own prices, CSV or YAML.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="What to print.",
-)
+@click.option("--prices", metavar="FILE", type=FILE, help="Your own prices, CSV or YAML.")
+@OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No notes.")
 def plan(
     paths: tuple[Path, ...],
     context: str,
     kubeconfig: str,
+    namespace: str,
     policy: str | None,
     like: str | None,
     existing: tuple[Path, ...],
@@ -70,6 +63,10 @@ def plan(
     of the cluster-autoscaler Deployment among the FILES.
 
     Exit code 0 when all pods fit, 1 when some stay unschedulable, 2 when the input cannot be read.
+
+    \b
+    tonnage plan pods.yaml nodepools.yaml
+    tonnage plan --context prod --consolidate
     """
     from tonnage.cli import plan_input, plan_report
     from tonnage.provisioning import karpenter as planner
@@ -77,7 +74,7 @@ def plan(
 
     if policy and like:
         raise click.UsageError("--policy and --like exclude each other: without both, the plans stand side by side")
-    given = plan_input.read(input_files(paths, context, kubeconfig), existing, prices, time.time_ns())
+    given = plan_input.read(input_files(paths, context, kubeconfig, namespace), existing, prices, time.time_ns())
     arguments = (given.pods, given.nodes, given.pools.node_pools, given.catalogue, given.settings)
     optimal = None if like else planning.plan(*arguments, gangs=given.gangs, minima=given.minima)
     karpenter: Plan | None = None
@@ -98,14 +95,10 @@ def plan(
         from tonnage.cli import plan_tables
 
         plan_tables.show(report, quiet=quiet)
-    elif output == "json":
+    else:
         import msgspec
 
-        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    else:
-        from tonnage.cli.output import yaml_text
-
-        terminal.echo(yaml_text(report), nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(report), indent=2), output)
     for one in () if quiet or output == "table" else given.findings:
         messages.note(f"{one.severity}: {one.object}: {one.message}", quiet)
     if report.plans[-1].unplaceable:

@@ -42,7 +42,7 @@ def read(
     """Sort the nodes. The budgets of NodePools count as if the hours of their schedules had come."""
     there = {node.ref: node for node in nodes}
     pools = {pool.metadata.name: pool for pool in node_pools}
-    running = list(running_nodes(snapshot, movable_pods(snapshot), there))
+    running = list(running_nodes(snapshot, movable_pods(snapshot, claims=True), there))
     allowed = {
         (name, why): _allowed(pool, [one for one, _ in running], why)
         for name, pool in pools.items()
@@ -101,6 +101,9 @@ def _kept(
         return f"NodePool {name} has a fixed number of nodes"
     if why := blocker(one, snapshot.now_ns):
         return why
+    for pod in one.pods:
+        if pod.claims:
+            return f"pod {pod.pod.ref.name} has {pod.claims}"
     if consolidate_after_ns(pool) is None:
         return f"consolidateAfter of NodePool {name} is Never"
     if one.pods and pool.spec.disruption.consolidation_policy == "WhenEmpty":

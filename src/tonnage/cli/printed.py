@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages, terminal
 
 if TYPE_CHECKING:
     from tonnage.decisions import Decision, Outcome
@@ -28,7 +28,7 @@ class Printed:
         if self.form == "none":
             return
         why = outcome.why if isinstance(outcome, Refused) else outcome.changed if isinstance(outcome, Stale) else ""
-        if self.form == "json":
+        if self.form in ("json", "yaml"):
             became = {"type": kind, "why": why}
             if isinstance(outcome, Refused) and outcome.code:
                 became["code"] = outcome.code
@@ -39,7 +39,9 @@ class Printed:
                 "decision": decision,
                 "outcome": became,
             }
-            terminal.echo(msgspec.json.encode(line))
+            if self.form == "yaml":
+                terminal.echo("---")
+            answers.show(msgspec.json.encode(line), self.form)
             return
         stamp = time.strftime("%H:%M:%S")
         outcome_text = f"  [{kind}: {why}]" if why else "" if isinstance(decision, Wait) else f"  [{kind}]"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
-from tonnage.cli.cluster import given, live
+from tonnage.cli import answers, files, terminal
+from tonnage.cli.cluster import given, read_live
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,19 +24,16 @@ SCHEMA = "tonnage.dev/realloc/v1"
 
 
 @click.command()
-@click.argument("paths", metavar="[FILES]...", nargs=-1, type=click.Path(path_type=Path))
-@live
+@click.argument("paths", metavar="[FILES]...", nargs=-1, type=FILE)
+@read_live("Of both workloads. [default: any]")
 @click.option(
     "--from", "source", metavar="NAME", help="The workload that gives up GPUs: NAME, NAMESPACE/NAME or KIND/NAME."
 )
 @click.option("--to", "target", metavar="NAME", help="The workload that gets them.")
 @click.option("--gpus", type=click.IntRange(1), metavar="N", help="How many.")
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Of both workloads. [default: any]")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing; of FILES it is never more.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Write down what is done, for --undo.")
-@click.option(
-    "--undo", type=click.Path(path_type=Path), metavar="FILE", help="Undo what FILE has, from --record or -o json."
-)
+@click.option("--undo", type=FILE, metavar="FILE", help="Undo what FILE has, from --record or -o json.")
 @OUTPUT
 def realloc(
     paths: tuple[Path, ...],
@@ -76,8 +74,8 @@ def realloc(
         steps, back = found.steps, found.undo
     if record is not None:
         files.check_writable(record)
-    if output == "json":
-        terminal.echo(_json(found, steps, back), nl=False)
+    if output != "table":
+        answers.show(_json(found, steps, back), output)
     else:
         _print(found, steps, back)
     if dry_run or not on_cluster:

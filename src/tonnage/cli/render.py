@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from tonnage.cli import terminal
+from tonnage.cli import answers, lines, terminal
 from tonnage.cli.agent_machine import check_name
 from tonnage.cli.cluster import given, live
+from tonnage.cli.options import is_typed
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 from tonnage.facts.labels import GPU_PRESENT
+
+if TYPE_CHECKING:
+    from tonnage.node.operator_parts import OperandVerdict
+
+_SCHEMA = "tonnage.dev/render-agent/v1"
 
 
 @click.group()
@@ -19,7 +28,7 @@ def render() -> None:
 
 
 @render.command()
-@click.argument("paths", metavar="[FILES]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[FILES]...", nargs=-1, type=FILE)
 @live
 @click.option("--environment", default="", metavar="NAME", help="Nodes of this kind, where there are none in FILES.")
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of the agent.")
@@ -27,6 +36,13 @@ def render() -> None:
 @click.option("--dra", is_flag=True, help="Claims are served by the part dra, in place of the device plugin.")
 @click.option("--values", is_flag=True, help="Instead, the GPU operator's values that leave it to the agent.")
 @click.option("--explain", is_flag=True, help="Instead, for each operand whether it runs, what owns it, and why.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default=None,
+    help="What to print. [default: yaml; with --explain table]",
+)
 def agent(
     paths: tuple[Path, ...],
     context: str,
@@ -37,16 +53,26 @@ def agent(
     dra: bool,
     values: bool,
     explain: bool,
+    output: str | None,
 ) -> None:
     """DaemonSets of the agent with exactly the parts that the nodes in FILES need, by their labels and the GPU
     operator's ClusterPolicy; --context or --kubeconfig reads a cluster as it is now.
+
+    \b
+    tonnage render agent --context prod > agent.yaml
+    tonnage render agent --environment karpenter --explain
     """
     from tonnage.facts import operands as facts
     from tonnage.node import agent_manifests, operator_parts
     from tonnage.objects import core, load
-    from tonnage.objects.dump import written
     from tonnage.objects.gpu_operator import ClusterPolicy, ConfigMapChoice
 
+    if output == "table" and not explain and not is_typed("output"):
+        output = None  # what a config file says of all commands
+    if output == "table" and not explain:
+        raise click.UsageError("-o table is for --explain: manifests are YAML or JSON.")
+    if explain and values:
+        raise click.UsageError("Give --explain or --values, not both.")
     check_name(namespace, "--namespace")
     if not image.strip():
         raise InputError.at("no image", field="--image", hint="name the image that has Tonnage in it")
@@ -73,17 +99,38 @@ def agent(
         terminal.echo(f"warning: {problem}", err=True)
     sets = agent_manifests.node_sets(policy, nodes)
     if explain:
-        for name, labels in sorted(nodes.items()):
-            for one in operator_parts.operands_of(policy, labels):
-                state = f"on, tonnage agent {one.part}" if one.part else "on, NVIDIA's" if one.runs else "off"
-                terminal.echo(f"{name}  {one.operand}: {state}: {one.reason}")
+        verdicts = [(name, operator_parts.operands_of(policy, labels)) for name, labels in sorted(nodes.items())]
+        _explain(verdicts, output or "table")
     elif values:
-        terminal.echo(written([agent_manifests.operator_values(policy, sets)]), nl=False)
+        _show([agent_manifests.operator_values(policy, sets)], output)
     elif not sets:
         terminal.echo("no node needs a part of the agent", err=True)
     else:
         config = policy.device_plugin.config if policy is not None else ConfigMapChoice()
         made = agent_manifests.manifests(sets, namespace=namespace, image=image, config=config, dra=dra)
+        _show(made, output)
+
+
+def _explain(verdicts: list[tuple[str, list[OperandVerdict]]], output: str) -> None:
+    """Each operand of each node."""
+    if output != "table":
+        told = [{"node": name, **one._asdict()} for name, found in verdicts for one in found]
+        answers.show(msgspec.json.encode({"schema": _SCHEMA, "operands": told}), output)
+        return
+    for name, found in verdicts:
+        for one in found:
+            state = f"on, tonnage agent {one.part}" if one.part else "on, NVIDIA's" if one.runs else "off"
+            lines.say(f"{name}  {one.operand}: {state}: {one.reason}", "    ")
+
+
+def _show(made: list[dict[str, Any]], output: str | None) -> None:
+    """Objects as kubectl prints several: YAML documents, or in JSON a List."""
+    from tonnage.objects.dump import written
+
+    if output == "json":
+        several = {"apiVersion": "v1", "kind": "List", "items": made}
+        answers.show(msgspec.json.encode(made[0] if len(made) == 1 else several), output)
+    else:
         terminal.echo(written(made), nl=False)
 
 

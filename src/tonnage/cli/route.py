@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, lines, terminal
+from tonnage.cli import answers, files, lines, terminal
 from tonnage.cli.engine_options import EngineChoice, engine_options, extrapolated, load_log
 from tonnage.cli.meter import meter
-from tonnage.cli.options import Finite
+from tonnage.cli.options import OUTPUT, Finite
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_MS
 
@@ -42,15 +43,15 @@ def route() -> None:
 
 
 @route.command()
-@click.argument("trace", type=_PATH)
+@click.argument("trace", type=FILE)
 @engine_options
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help=f"[default: {', '.join(_DEFAULT)}]")
 @_LAG
 @_KNOWN
-@click.option("--settings", type=_PATH, metavar="FILE.yaml", help="Weights of `tonnage`, from `tonnage route tune`.")
+@click.option("--settings", type=FILE, metavar="FILE.yaml", help="Weights of `tonnage`, from `tonnage route tune`.")
 @click.option("--explain", type=click.IntRange(0), multiple=True, metavar="N", help="Why request N went where it went.")
 @_SEED
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @_QUIET
 def replay(
     trace: Path,
@@ -70,6 +71,10 @@ def replay(
     logged. Without --model the engine is that of Dynamo's offline replay (16,384 blocks of 64 tokens, 8,192 tokens
     per step, its polynomial step time), so results can be compared with it. --step-times is a CSV file with the columns
     kind, tokens, cached, sequences, context, ms.
+
+    \b
+    tonnage route replay requests.jsonl.gz --workers 4
+    tonnage route replay requests.jsonl.gz --policy tonnage --settings weights.yaml --explain 17
     """
     from tonnage.inference.replay import replay as play
 
@@ -103,14 +108,14 @@ def replay(
     note = extrapolated(cluster.timing, choice.step_times)
     if note is not None:
         terminal.echo(f"note: {note}", err=True)
-    if output == "json":
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(rows))
+    if output != "table":
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(rows), output)
         return
     _print(rows, log, trace, choice)
 
 
 @route.command()
-@click.argument("trace", type=_PATH)
+@click.argument("trace", type=FILE)
 @engine_options
 @_LAG
 @_KNOWN
@@ -118,7 +123,7 @@ def replay(
 @click.option("--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="Passes over all weights.")
 @click.option("--save", type=_PATH, metavar="FILE.yaml", help="Where to write the weights, for `replay --settings`.")
 @_SEED
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 @_QUIET
 def tune(
     trace: Path,
@@ -132,7 +137,11 @@ def tune(
     quiet: bool,
     **engines: Any,
 ) -> None:
-    """Fit the weights of the `tonnage` policy to TRACE: on its first half, checked on its second."""
+    """Fit the weights of the `tonnage` policy to TRACE: on its first half, checked on its second.
+
+    \b
+    tonnage route tune requests.jsonl.gz --workers 4 --save weights.yaml
+    """
     from tonnage.inference.replay import tuning
 
     wanted = next((one for one in tuning.GOALS if one == goal), None)
@@ -162,8 +171,8 @@ def tune(
             raise InputError.at(f"{trace}: {none}", field="TRACE", hint=hint) from none
     if save is not None:
         files.write(save, as_yaml(found))
-    if output == "json":
-        terminal.echo(msgspec.json.Encoder(order="deterministic").encode(found))
+    if output != "table":
+        answers.show(msgspec.json.Encoder(order="deterministic").encode(found), output)
         return
     _print_tuned(found, goal)
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import answers, files, messages
 from tonnage.cli.options import OUTPUT, Finite
+from tonnage.cli.piped import FILE, ScenarioToRead
 from tonnage.cli.simulate import SEED
+from tonnage.facts.tables import PIPED
 
 if TYPE_CHECKING:
     from tonnage.cli.savings_report import SavingsReport
     from tonnage.costs.strategies import BusinessHours, SavingsSettings
 
 STRATEGIES = ("right-sizing", "consolidation", "schedules", "spot", "checkpointing", "commitments")
-_PATH = click.Path(path_type=Path)
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"(?P<first>[a-z]{3})(-(?P<last>[a-z]{3}))? (?P<start>\d{1,2})-(?P<end>\d{1,2})")
 
@@ -54,7 +55,7 @@ def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> float |
 
 
 @click.command()
-@click.argument("usage", metavar="SCENARIO|USAGE.csv", type=_PATH)
+@click.argument("usage", metavar="SCENARIO|USAGE.csv", type=ScenarioToRead(csv=True))
 @click.option(
     "--strategy",
     "strategies",
@@ -93,7 +94,7 @@ def _seconds(_: click.Context, __: click.Parameter, text: str | None) -> float |
     help="Of the on-demand price.",
 )
 @click.option("--commitment", type=Finite(min=0), metavar="USD", help="Covered per hour. [default: what costs least]")
-@click.option("--prices", metavar="FILE", type=_PATH, help="Your own prices, CSV or YAML.")
+@click.option("--prices", metavar="FILE", type=FILE, help="Your own prices, CSV or YAML.")
 @OUTPUT
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
 def savings(
@@ -116,6 +117,10 @@ def savings(
 
     A SCENARIO is run as it is, then once more for each strategy. USAGE.csv has node-hours: start, hours, instance_type,
     and what is known of them.
+
+    \b
+    tonnage savings examples/mixed
+    tonnage savings usage.csv --strategy spot --strategy commitments
     """
     from tonnage.cli import savings_report
     from tonnage.costs.strategies import SavingsSettings
@@ -132,17 +137,17 @@ def savings(
         write_s=checkpoint_write,
     )
     path = files.existing(usage)
-    if path.suffix.lower() == ".csv":
+    if path == PIPED or path.suffix.lower() == ".csv":
         for option, given in (("--policy", policy), ("--on-demand", keep)):
             if given:
                 raise click.UsageError(f"{option} is for a scenario; a usage file says interruptible in its rows")
         report = savings_report.of_usage(path, order, settings, prices)
     else:
         report = _of_scenario(path, policy, order, settings, seed, prices, keep, quiet=quiet)
-    if output == "json":
+    if output != "table":
         import msgspec
 
-        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        answers.show(msgspec.json.format(msgspec.json.encode(report), indent=2), output)
     else:
         savings_report.show(report, quiet=quiet)
 

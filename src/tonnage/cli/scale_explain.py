@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, lines, prometheus_options, terminal
+from tonnage.cli import answers, files, lines, prometheus_options
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S, seconds
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tonnage.control.shadow import ScalerStep
 
 SCHEMA = "tonnage.dev/scale-explain/v1"
-_PATH = click.Path(path_type=Path)
 _TIMES = ("prometheus", "prometheus_token_file", "prometheus_ca_file", "start", "end", "last")
 
 
@@ -66,10 +66,10 @@ def _refuse_too_many(replicas: int) -> None:
 
 
 @click.command()
-@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", metavar="FILES...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--samples",
-    type=_PATH,
+    type=FILE,
     multiple=True,
     metavar="FILE",
     help="What was measured: OpenMetrics, scrapes with times, or Prometheus' JSON answer to a range; repeatable.",
@@ -143,10 +143,10 @@ def explain(
         origin_ns, start = 0, ""
         steps, left_out, name = _of_scenario(found, policy, seed)
     chosen = _chosen(steps, only)
-    if output == "json":
+    if output != "table":
         shown = chosen if every_step else _news(chosen)
         told = Explanation(SCHEMA, name, start, tuple(_as_json(one, origin_ns) for one in shown), left_out)
-        terminal.echo(msgspec.json.format(msgspec.json.encode(told, order="deterministic")) + b"\n", nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(told, order="deterministic")), output)
         return
     _print(chosen, every_step, origin_ns, f"{name}{f', from {start}' if start else ''}", left_out)
 

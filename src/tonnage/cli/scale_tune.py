@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
+from tonnage.cli import answers, files, terminal
 from tonnage.cli.meter import meter
 from tonnage.cli.options import OUTPUT, Finite
+from tonnage.cli.piped import FILE, SCENARIO
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
 
@@ -20,14 +21,13 @@ if TYPE_CHECKING:
     from tonnage.simulation.tuning import ScalerScore, TunedScaler
 
 SCHEMA = "tonnage.dev/scale-tune/v1"
-_PATH = click.Path(path_type=Path)
 
 
 @click.command()
 @click.argument("scaled_object", metavar="SCALEDOBJECT")
-@click.argument("scenario", type=_PATH)
+@click.argument("scenario", type=SCENARIO)
 @click.option(
-    "--trace", type=_PATH, metavar="FILE", help="A request log that is played instead of the scenario's traffic."
+    "--trace", type=FILE, metavar="FILE", help="A request log that is played instead of the scenario's traffic."
 )
 @click.option(
     "--policy", metavar="NAME", help="Of the scenario. [default: the first whose manifests have SCALEDOBJECT]"
@@ -95,9 +95,9 @@ def tune(
     parts = tuning.halves(load_trace(trace)) if trace is not None else None
     with meter(tuning.most_runs(grid, source), "tune", quiet=quiet) as done:
         found = tuning.Tuning(loaded, chosen, source, share, parts, seed, done).find(grid)
-    if output == "json":
+    if output != "table":
         made = {"schema": SCHEMA, "policy": chosen, **msgspec.to_builtins(found), "runs": found.runs}
-        terminal.echo(msgspec.json.format(msgspec.json.encode(made, order="deterministic")) + b"\n", nl=False)
+        answers.show(msgspec.json.format(msgspec.json.encode(made, order="deterministic")), output)
     else:
         names = ("the first half", "the second half") if parts is not None else (f"seed {seed}", f"seed {seed + 1}")
         _print(found, names, loaded.spec.name, chosen)

@@ -15,6 +15,9 @@ def schema(what: str) -> None:
     `result` is what `tonnage simulate -o json` prints; `tonnage compare -o json` prints an array of it. `check` is what
     `tonnage check -o json` prints, `why` what `tonnage why -o json` prints, `plan` what `tonnage plan -o json` prints,
     `savings` what `tonnage savings -o json` prints.
+
+    \b
+    tonnage schema result
     """
     import msgspec
 

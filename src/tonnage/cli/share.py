@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import messages, terminal
+from tonnage.cli import answers, messages, terminal
 from tonnage.cli.cluster import given as input_files
-from tonnage.cli.cluster import live
+from tonnage.cli.cluster import read_live
 from tonnage.cli.options import OUTPUT, at_option, said_as
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 from tonnage.facts.labels import GPU
 
@@ -41,8 +42,8 @@ class _WithRender(click.Command):
 
 
 @click.command(cls=_WithRender)
-@click.argument("paths", metavar="[FILES...]", nargs=-1, type=click.Path(path_type=Path))
-@live
+@click.argument("paths", metavar="[FILES...]", nargs=-1, type=FILE)
+@read_live()
 @click.option(
     "--workload", "workloads", multiple=True, metavar="NAME:KEY=VALUE,...", help="A workload, as above; repeatable."
 )
@@ -52,12 +53,13 @@ class _WithRender(click.Command):
 @click.option("--keep", default="90%", show_default=True, metavar="PART", help="Throughput that must be kept.")
 @click.option("--isolated", is_flag=True, help="No workload can take another's memory, or crash it.")
 @click.option("--whole-instances", is_flag=True, help="Pay for whole instances, their other GPUs included.")
-@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Prices of your own (CSV or YAML).")
+@click.option("--prices", type=FILE, metavar="FILE", help="Prices of your own (CSV or YAML).")
 @OUTPUT
 def share(
     paths: tuple[Path, ...],
     context: str,
     kubeconfig: str,
+    namespace: str,
     workloads: tuple[str, ...],
     gpu: str,
     used: str,
@@ -76,6 +78,10 @@ def share(
     and annotations say, or with --used for what they really use.
 
     Exit code 1 when no option meets the requirements. `tonnage share render` writes a way's configuration.
+
+    \b
+    tonnage share --gpu h100 --workload chat:memory=10GiB,util=25%,count=8
+    tonnage share --gpu a100-80 --context prod -n notebooks
     """
     from tonnage.cli import share_input
     from tonnage.facts import mig
@@ -85,7 +91,7 @@ def share(
 
     with at_option("--gpu"):
         card, _ = mig.resolve(gpu)
-    given = share_input.read(input_files(paths, context, kubeconfig, none=True), workloads, card, used)
+    given = share_input.read(input_files(paths, context, kubeconfig, namespace, none=True), workloads, card, used)
     messages.warnings(given.problems)
     names = _ways(only, WAYS, gpu)
     asked = sharing.question(
@@ -99,8 +105,8 @@ def share(
     )
     found = [WAYS[name](asked) for name in names]
     best = sharing.recommended(asked, found)
-    if output == "json":
-        terminal.echo(msgspec.json.encode(_answer(asked, found, best)))
+    if output != "table":
+        answers.show(msgspec.json.encode(_answer(asked, found, best)), output)
     else:
         from tonnage.cli import share_tables
 
@@ -150,6 +156,9 @@ def render(
     """The device plugin's ConfigMap with configurations by name: chat=time-slicing:4 batch=mps:8 whole=none.
 
     A node gets the one that its label nvidia.com/device-plugin.config names.
+
+    \b
+    tonnage share render chat=time-slicing:4 whole=none > plugin.yaml
     """
     from tonnage.partitioning import device_plugin, documents
 

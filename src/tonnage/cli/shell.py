@@ -11,7 +11,8 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class
 
 from tonnage import __version__
-from tonnage.cli import COMPLETING, PROGRAM, cli, files, terminal
+from tonnage.cli import COMPLETING, PROGRAM, answers, cli, files, terminal
+from tonnage.cli.options import output_option
 
 SHELLS = ("bash", "zsh", "fish")
 _SCHEMA = "tonnage.dev/version/v1"
@@ -35,14 +36,18 @@ def completion(shell: str) -> None:
 
 
 @click.command(short_help="The version.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option(table="text")
 def version(output: str) -> None:
-    """Print the version of tonnage, and of the Python that it runs on."""
-    if output == "json":
+    """Print the version of tonnage, and of the Python that it runs on.
+
+    \b
+    tonnage version -o json
+    """
+    if output != "text":
         import msgspec
 
         found = {"schema": _SCHEMA, "version": __version__, "python": platform.python_version()}
-        terminal.echo(msgspec.json.encode(found))
+        answers.show(msgspec.json.encode(found), output)
     else:
         terminal.echo(f"{PROGRAM} {__version__} (Python {platform.python_version()})")
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tonnage.cli import files, messages, terminal
+from tonnage.cli import answers, files, messages
+from tonnage.cli.options import output_option
+from tonnage.cli.piped import FILE, SCENARIO
 
 if TYPE_CHECKING:
     from tonnage.objects.load import Manifest
@@ -57,17 +59,9 @@ SEED = click.option(
 _QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
 _OPTIONS = (
     SEED,
-    click.option("--trace", type=_PATH, metavar="FILE", help="A request log instead of the scenario's traffic."),
-    click.option("--prices", type=_PATH, metavar="FILE", help="CSV or YAML prices on top of the bundled ones."),
-    click.option(
-        "-o",
-        "--output",
-        "form",
-        type=click.Choice(["table", "json", "yaml"]),
-        default="table",
-        show_default=True,
-        help="What to print.",
-    ),
+    click.option("--trace", type=FILE, metavar="FILE", help="A request log instead of the scenario's traffic."),
+    click.option("--prices", type=FILE, metavar="FILE", help="CSV or YAML prices on top of the bundled ones."),
+    output_option("form"),
     click.option("--report", type=_PATH, metavar="FILE.html", help="Write a report for a browser; needs no network."),
     click.option("--check", is_flag=True, help="Verify all invariants after every event. Slow."),
     click.option(
@@ -89,13 +83,18 @@ def _run_options(command: Command) -> Command:
 
 
 @click.command()
-@click.argument("scenario", type=_PATH)
+@click.argument("scenario", type=SCENARIO)
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
 @_run_options
 def simulate(scenario: Path, policy: str | None, **options: Any) -> None:
     """Run SCENARIO in the simulated cluster: a file, or a folder with a scenario.yaml.
 
     Bundled scenarios go by their place in the source tree: examples/traffic-surge.
+
+    \b
+    tonnage simulate examples/traffic-surge --policy slo --seed 1
+    tonnage simulate your-manifests/ --fail-on error
+    kubectl get deployments,services -A -o yaml | tonnage simulate -
     """
     settings = SimulateSettings(**options)
     loaded = _load(scenario)
@@ -103,11 +102,16 @@ def simulate(scenario: Path, policy: str | None, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("scenario", type=_PATH)
+@click.argument("scenario", type=SCENARIO)
 @click.option("--policy", "policies", metavar="NAME", multiple=True, help="May be given several times. [default: all]")
 @_run_options
 def compare(scenario: Path, policies: tuple[str, ...], **options: Any) -> None:
-    """Run SCENARIO under several policies, on the same traffic, and show the differences in one table."""
+    """Run SCENARIO under several policies, on the same traffic, and show the differences in one table.
+
+    \b
+    tonnage compare examples/traffic-surge --report surge.html
+    tonnage compare examples/mixed --policy slo -o yaml
+    """
     settings = SimulateSettings(**options)
     loaded = _load(scenario)
     names = list(dict.fromkeys(policies or loaded.spec.policies))
@@ -129,6 +133,10 @@ def demo(seed: int, report: Path, quiet: bool) -> None:
     """The traffic surge on bundled input: two models share twelve GPUs, and one model's traffic multiplies.
 
     Compares the published configuration, the same with its mistakes fixed, and the slo policy.
+
+    \b
+    tonnage demo
+    tonnage demo --seed 3 --report surge.html
     """
     from tonnage.cli import output
 
@@ -244,10 +252,8 @@ def _print(results: Sequence[Result], settings: SimulateSettings, *, single: boo
     from tonnage.cli import output
 
     what = results[0] if single else results
-    if settings.form == "json":
-        terminal.echo(output.json_bytes(what), nl=False)
-    elif settings.form == "yaml":
-        terminal.echo(output.yaml_text(what), nl=False)
+    if settings.form != "table":
+        answers.show(output.json_bytes(what), settings.form)
     elif single:
         output.summary(results[0], output.console())
     else:

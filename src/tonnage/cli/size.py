@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from tonnage.cli import files, terminal
-from tonnage.cli.options import Finite, said_as
+from tonnage.cli import answers, files
+from tonnage.cli.cluster import read_live
+from tonnage.cli.options import Finite, output_option, said_as
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ _LOAD = _group(
     click.option(
         "--output-tokens", "outputs", type=_tokens, metavar="TOKENS", help="Output tokens, or quantiles.  [256]"
     ),
-    click.option("--trace", type=_PATH, metavar="FILE", help="Lengths of a request log (Azure or Mooncake format)."),
+    click.option("--trace", type=FILE, metavar="FILE", help="Lengths of a request log (Azure or Mooncake format)."),
     click.option("--concurrency", type=_COUNT, metavar="N", help="Requests in flight at once.  [16]"),
     click.option("--rate", type=Finite(1e-6), metavar="R", help="Or requests per second."),
     click.option("--ttft", type=_seconds, metavar="TIME", help="Bound on the mean time to first token: 500ms."),
@@ -139,7 +141,7 @@ _PLACE = _group(
     click.option("--enforce-eager", is_flag=True, help="No CUDA graphs."),
 )
 _MONEY = _group(
-    click.option("--prices", type=_PATH, metavar="FILE", help="Your own prices (CSV or YAML)."),
+    click.option("--prices", type=FILE, metavar="FILE", help="Your own prices (CSV or YAML)."),
     click.option("--region", default="us-east-1", show_default=True, metavar="REGION", help="Region of the prices."),
     click.option("--own", multiple=True, metavar="GPU[=USD]", help="Also consider GPUs that you own, bought for USD."),
     click.option("--life-years", type=Finite(0, min_open=True), metavar="Y", help="Lifetime of owned GPUs.  [4]"),
@@ -158,27 +160,31 @@ _TRAIN = _group(
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--workload", metavar="KIND/NAME", help="Of manifests with several: whose engine.")
+@click.option("--workload", metavar="KIND/NAME", help="Of manifests or a cluster with several: whose engine.")
+@read_live(context="--kube-context")
 @_SHAPE
 @_FORMATS
 @_LOAD
 @_PLACE
 @_MONEY
 @_TRAIN
-@click.option("--calibrate", type=_PATH, metavar="FILE", help="Times of your own engine (CSV), or a calibration.json.")
+@click.option("--calibrate", type=FILE, metavar="FILE", help="Times of your own engine (CSV), or a calibration.json.")
 @click.option("--prometheus", default="", metavar="URL", help="Or of vLLM there, the mean of an hour.")
 @click.option("--explain", is_flag=True, help="Every part of the memory with its formula; where numbers are from.")
 @click.option("--rule-of-thumb", is_flag=True, help="What published rules say, and where they are wrong.")
 @click.option("--plot", type=_PATH, metavar="FILE.svg", help="Draw throughput against latency.")
-@click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("form")
 def size(model: str | None, **given: Any) -> None:
     """Which GPUs MODEL needs, how many, how fast it is on them, and what that costs.
 
     MODEL is a name (Qwen/Qwen3-8B), a Hugging Face config.json, a manifest with an engine (- is standard input), or
-    left out with --params, --layers, --hidden and --heads. Without --gpu all GPUs of EC2 are tried, with their MIG
-    instances and time-sliced shares, and the cheapest option that meets --ttft and --tpot is shown first.
+    left out with --params, --layers, --hidden and --heads, or with --kube-context or --kubeconfig: then it is that of a
+    workload of a cluster. Without --gpu all GPUs of EC2 are tried, with their MIG instances and time-sliced shares, and
+    the cheapest option that meets --ttft and --tpot is shown first.
 
     \b
+    tonnage size Qwen/Qwen3-8B --gpu h100 --gpu l40s --ttft 500ms --tpot 50ms
+    tonnage size --kube-context prod -n inference --workload deployment/chat
     kubectl get deployment chat -o yaml | tonnage size - --ttft 500ms
     """
     from tonnage.cli import size_calibrate, size_checks, size_json, size_report
@@ -199,8 +205,8 @@ def size(model: str | None, **given: Any) -> None:
     found = options.answer(request, market)
     if given["plot"] is not None:
         files.write(given["plot"], size_report.drawing(request, found))
-    if given["form"] == "json":
-        terminal.echo(_ENCODER.encode(size_json.document(request, found, given, notes, market.book)))
+    if given["form"] != "table":
+        answers.show(_ENCODER.encode(size_json.document(request, found, given, notes, market.book)), given["form"])
     else:
         size_report.show(request, found, given, notes, market.book)
     if not found.options:
@@ -225,8 +231,8 @@ def _train(request: SizingRequest, given: dict[str, Any]) -> None:
         lora_rank=given["lora_rank"],
     )
     found = size_train.fitted(request, asked)
-    if given["form"] == "json":
-        terminal.echo(_ENCODER.encode(size_train.document(request, asked, found)))
+    if given["form"] != "table":
+        answers.show(_ENCODER.encode(size_train.document(request, asked, found)), given["form"])
     else:
         size_train.show(request, asked, found)
     if not any(row.memory.fits for row in found):
@@ -237,6 +243,11 @@ def _model(model: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[
     from tonnage.cli import size_manifest
     from tonnage.facts import hf_config, models
 
+    if given["kube_context"] or given["kubeconfig"]:
+        if model or given["params"] is not None:
+            hint = "name the workload with --workload, or leave the cluster out"
+            raise InputError.at("a cluster, and a model besides", field="MODEL" if model else "--params", hint=hint)
+        return size_manifest.fill("", given["workload"], given)
     if not model:
         return _made(given), ()
     if given["params"] is not None:

@@ -9,6 +9,7 @@ import msgspec
 
 from tonnage.cli import files
 from tonnage.errors import InputError
+from tonnage.facts.tables import PIPED, is_csv
 from tonnage.inference.estimate import FRAMEWORKS, Load, Replica, calibrate
 from tonnage.metrics.promql import Vector
 
@@ -44,8 +45,10 @@ def calibration(request: SizingRequest, given: Mapping[str, Any]) -> Calibration
         return _kept(file, request)
     if file is not None:
         text = files.text(file, "expected a CSV file of measurements")
+        if file == PIPED and not is_csv(file, text):
+            return _kept(file, request)
         readings = calibrate.parse(text, str(file), plain(request, given))
-        found, beside = calibrate.fit(readings, str(file)), file.parent
+        found, beside = calibrate.fit(readings, str(file)), Path() if file == PIPED else file.parent
     else:
         found, beside = calibrate.fit([_served(request, given, url)], url), Path()
     files.write(beside / KEPT, msgspec.json.format(msgspec.json.encode(found, order="deterministic")).decode() + "\n")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from tonnage.cli.cluster import STDIN
 from tonnage.cli.cluster import given as files_of
+from tonnage.cli.piped import FILE, STDIN
 from tonnage.errors import InputError, Problem
 from tonnage.facts.labels import GPU_PRODUCT
 
@@ -34,14 +34,19 @@ def is_manifest(model: str) -> bool:
 
 
 def fill(model: str, workload: str | None, given: dict[str, Any]) -> tuple[ModelShape, tuple[str, ...]]:
-    """The model that the manifests serve, and what is taken from them: options that are not on the command line are set
-    in ``given`` as the workload has them. Raises InputError where there is no such workload, or more than one."""
+    """The model that the manifests serve, or with an empty name the cluster that ``given`` has, and what is taken from
+    there: options that are not on the command line are set in ``given`` as the workload has them. Raises InputError
+    where there is no such workload, or more than one."""
     from tonnage.facts.models import ModelShape
     from tonnage.objects import load
 
-    manifest = load.read(files_of([Path(model)]))
+    cluster = (given["kube_context"], given["kubeconfig"], given["namespace"])
+    named = FILE.convert(model, None, click.get_current_context()) if model else None
+    manifest = load.read(files_of([named]) if named is not None else files_of([], *cluster))
+    model = model or "the cluster"
     found = list(_engines(manifest))
-    wanted = [one for one in found if workload in (None, one[0], one[0].partition("/")[2], one[0].rpartition("/")[2])]
+    asked = workload.lower() if workload else None
+    wanted = [one for one in found if asked in (None, one[0].lower(), one[0].partition("/")[2].lower())]
     names = ", ".join(dict.fromkeys(name for name, *_ in found))
     if not wanted:
         hint = f"there are {names}" if found else "expected a workload that runs vLLM, SGLang or TensorRT-LLM"
@@ -82,10 +87,11 @@ def _engines(
     with an engine."""
     from tonnage.inference import servers
     from tonnage.inference.servers import other_servers
+    from tonnage.objects.apps import is_owned
     from tonnage.objects.templates import templates
 
     for one in manifest.objects:
-        for template in templates(one):
+        for template in () if is_owned(one) else templates(one):
             name = f"{one.kind}/{one.metadata.name}"
             vllm = servers.find(template.spec, manifest.models)
             if vllm is not None:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import lines
+from tonnage.cli import answers, lines
+from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE
 from tonnage.cli.trace_fit import fit
 from tonnage.cli.trace_hash import hash_
 
-_PATH = click.Path(path_type=Path)
+_SCHEMA = "tonnage.dev/trace-show/v1"
 
 
 @click.group()
@@ -24,12 +26,25 @@ trace.add_command(hash_)
 
 
 @trace.command()
-@click.argument("file", type=_PATH)
-def show(file: Path) -> None:
-    """What is in FILE: requests, span, rates, lengths."""
-    from tonnage.traffic.traces import describe, load_trace
+@click.argument("file", type=FILE)
+@OUTPUT
+def show(file: Path, output: str) -> None:
+    """What is in FILE: requests, span, rates, lengths.
 
-    rows = describe(load_trace(file))
+    \b
+    tonnage trace show requests.csv
+    zcat requests.jsonl.gz | tonnage trace show - -o json
+    """
+    from tonnage.traffic.trace_summary import describe
+    from tonnage.traffic.traces import load_trace
+
+    found = describe(load_trace(file))
+    if output != "table":
+        import msgspec
+
+        answers.show(msgspec.json.encode({"schema": _SCHEMA, **msgspec.to_builtins(found)}), output)
+        return
+    rows = found.rows()
     width = max(len(name) for name, _ in rows) + 2
     for name, value in rows:
         lines.say(value, " " * width, f"{name:<{width}}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tonnage.cli import files, lines, prometheus_options
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _ONLY_THERE = ("service", "selector", "gateway", "context", "ttft", "tpot", "sta
 
 
 @click.command(name="fit", short_help="Fit a traffic profile to FILE, or to what Prometheus has.")
-@click.argument("file", type=_PATH, required=False)
+@click.argument("file", type=FILE, required=False)
 @click.option(
     "-o", "--output", "out", type=_PATH, metavar="OUT.yaml", required=True, help="Where to write the profile."
 )

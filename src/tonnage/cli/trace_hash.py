@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tonnage.cli import files, terminal
-from tonnage.cli.cluster import STDIN, stdin
 from tonnage.cli.options import Finite
+from tonnage.cli.piped import STDIN, stdin
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tonnage.cli import files, messages, terminal
+from tonnage.cli.piped import SCENARIO
 from tonnage.control.choices import CONTROLLERS
 from tonnage.errors import InputError
 from tonnage.units import NS_PER_S, usd
@@ -46,7 +47,7 @@ class WithChild(click.Command):
 
 
 @click.command(cls=WithChild)
-@click.argument("scenario", type=click.Path(path_type=Path), default=Path("examples/traffic-surge"))
+@click.argument("scenario", type=SCENARIO, default=Path("examples/traffic-surge"))
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="Simulated seconds per real second.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of the API on 127.0.0.1. [default: any free]")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tonnage.cli import terminal
-from tonnage.cli.cluster import given, live
+from tonnage.cli import answers
+from tonnage.cli.cluster import given, read_live
 from tonnage.cli.options import OUTPUT
+from tonnage.cli.piped import FILE
 from tonnage.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,15 +19,13 @@ if TYPE_CHECKING:
     from tonnage.health.told import Told
     from tonnage.scheduling.why.receipt import Receipt
 
-_PATH = click.Path(path_type=Path)
 SCHEMA = "tonnage.dev/why/v1"
 
 
 @click.command()
 @click.argument("pod", metavar="POD|KIND/NAME")
-@click.argument("paths", metavar="SCENARIO|FILES...", nargs=-1, type=_PATH)
-@live
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Of the pod or object. [default: any]")
+@click.argument("paths", metavar="SCENARIO|FILES...", nargs=-1, type=FILE)
+@read_live("Of the pod or object. [default: any]")
 @click.option("--at", metavar="TIME", help="Time in the scenario, like 90m or 3h30m. [default: its end]")
 @click.option("--policy", metavar="NAME", help="One of the scenario's policies. [default: as the scenario says]")
 @click.option(
@@ -56,6 +55,10 @@ def why(
 
     Exit code 0 when it runs or is about to, 1 when it is pending or fails, 2 when the input cannot be read or has no
     such pod.
+
+    \b
+    tonnage why train-0 cluster.yaml
+    tonnage why deploy/chat -n inference --context prod
     """
     from tonnage.cli import why_cases, why_tables, why_targets
 
@@ -67,11 +70,11 @@ def why(
         told, receipt = _of_object(target.ref, case)
     else:
         told, receipt = _of_pod(target.key, case)
-    if output == "json":
+    if output != "table":
         import msgspec
 
         report = why_tables.WhyReport(SCHEMA, receipt, told)
-        terminal.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        answers.show(msgspec.json.format(msgspec.json.encode(report), indent=2), output)
     else:
         why_tables.show(receipt, told)
     if not _well(told, receipt):

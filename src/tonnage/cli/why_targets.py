@@ -31,7 +31,7 @@ def find(name: str, case: Case, namespace: str = "") -> WhyTarget:
     known = [*keys, *case.snapshot.gangs]
     if namespace and "/" not in name and f"{namespace}/{name}" in known:
         return WhyTarget(f"{namespace}/{name}")
-    if name in known:
+    if name in known and (not namespace or name.startswith(f"{namespace}/")):
         return WhyTarget(name)
     kind, slash, rest = name.partition("/")
     if slash and (of_kind := kind_of(kind, {one.kind for one in case.objects})) is not None:
@@ -40,13 +40,14 @@ def find(name: str, case: Case, namespace: str = "") -> WhyTarget:
         return WhyTarget(name)
     if slash and (meant := _owner(kind, rest, case)) is not None:
         return WhyTarget(ref=meant)
-    found = sorted({key for key in known if key.endswith(f"/{name}")})
+    found = sorted({key for key in known if key.endswith(f"/{name}") and namespace in ("", key.partition("/")[0])})
     if len(found) == 1:
         return WhyTarget(found[0])
     if found:
         hint = f"say which: {', '.join(found[:NEAR])}"
         raise InputError.at(f'"{name}" is the name of {len(found)} pods or gangs', field="POD", hint=hint)
     refs = [_ref(one) for one in case.objects if one.name == name and _has_pods(one)]
+    refs = [one for one in refs if namespace in ("", one.namespace)]
     if len(refs) == 1:
         return WhyTarget(ref=refs[0])
     raise _nothing(name, known, keys, case)

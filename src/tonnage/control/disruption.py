@@ -284,7 +284,7 @@ class NodeDisruption:
         now_ns = self.epoch_ns + snapshot.now_ns
         catalogue = self.provisioner.catalogue
         pending = pending_pods(fleet)
-        on = movable_pods(snapshot, self.epoch_ns)
+        on = movable_pods(snapshot, self.epoch_ns, claims=self.provisioner.policy != KARPENTER)
         asks = {pod.shape.ask for pod in pending} | {pod.pod.shape.ask for held in on.values() for pod in held}
         parts = any(map(beyond_counting, asks))
         there = {node.ref: node for node in existing_nodes(fleet, catalogue, parts=parts)}

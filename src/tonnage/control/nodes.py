@@ -10,9 +10,12 @@ import msgspec
 
 from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
 from tonnage.control.loops import Loop, Taken
+from tonnage.control.running import IGNORED
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
 from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Wait
+from tonnage.facts.labels import GPU
+from tonnage.fleet import claimed_gpus
 from tonnage.fleet.claim_plans import as_planned
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
@@ -165,7 +168,6 @@ class Provisioner:
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 
-IGNORED = "ResourceClaims are ignored by Karpenter (--ignore-dra-requests is on by default)"
 NO_TEMPLATE = "ResourceClaims that whole GPUs of no instance type serve, or that have devices already"
 
 
@@ -234,6 +236,8 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
             continue
         counted = (fleet.free[row] - fleet.uncounted[row]).tolist()
         free = dict(zip(fleet.resources, counted, strict=False))
+        if GPU in fleet.served(row) and (gpus := claimed_gpus.free(fleet, row)) is not None:
+            free[GPU] = gpus
         found.append(
             pods.ExistingNode(
                 ref=Ref("Node", node.spec.name, uid=node.spec.uid),

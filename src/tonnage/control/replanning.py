@@ -23,6 +23,7 @@ def replanned(one: Round, effort: Effort | None = None, micro_usd_per_move: int 
     going = []
     for each in one.candidates_of(consolidation.MULTI_NODE):
         held = len(each.moving) < sum(not pod.belongs for pod in each.node.pods)
+        held = held or any(pod.claims for pod in each.moving)
         if budget[each.pool.metadata.name] > 0 and each.price and not held:
             budget[each.pool.metadata.name] -= 1
             going.append(each)

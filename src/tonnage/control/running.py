@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tonnage.decisions import Ref
+from tonnage.fleet.claim_plans import as_moved
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.volumes import folded
@@ -15,6 +16,9 @@ from tonnage.provisioning.cluster_autoscaler.scale_down import SAFE_TO_EVICT, ke
 from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 from tonnage.scheduling.budgets import Budgets
+
+IGNORED = "ResourceClaims are ignored by Karpenter (--ignore-dra-requests is on by default)"
+MADE_ONCE = "ResourceClaims that whole GPUs of no instance type serve, or that are not made by templates"
 
 
 def running_nodes(
@@ -65,14 +69,16 @@ def running_nodes(
         yield running, node
 
 
-def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[MovablePod]]:
-    """The pods on nodes, by row of the node. Of those that belong to their node just the ones that may keep it."""
+def movable_pods(snapshot: Snapshot, epoch_ns: int = 0, *, claims: bool = False) -> dict[int, list[MovablePod]]:
+    """The pods on nodes, by row of the node. Of those that belong to their node just the ones that may keep it.
+    ``claims``: whether places are planned for ResourceClaims."""
     fleet = snapshot.fleet
     evictions = Budgets(snapshot)
     evictions.count()
     never = {number for number, one in enumerate(snapshot.disruption_budgets) if policy.is_closed(one.spec)}
     shapes: dict[int, PodShape] = {}
     staying: dict[int, bool] = {}
+    unplanned: dict[int, str] = {}
     found: dict[int, list[MovablePod]] = {}
     for row, pod in enumerate(fleet.pods):
         if pod is None or pod.node < 0 or snapshot.life(pod.key).leaving:
@@ -83,8 +89,10 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
         if spec.daemon and not note and not numbers:
             continue
         if of not in shapes:
-            shapes[of] = PodShape.of(folded(spec.spec, spec.volumes), spec.annotations)
-            staying[of] = stays(spec.spec) or bool(spec.spec.resource_claims)  # its devices are prepared where it is
+            planned = as_moved(spec, fleet.device_claims) if claims or not spec.spec.resource_claims else None
+            shapes[of] = PodShape.of(planned or folded(spec.spec, spec.volumes), spec.annotations)
+            staying[of] = stays(spec.spec)
+            unplanned[of] = "" if planned is not None else MADE_ONCE if claims else IGNORED
         started = snapshot.life(pod.key).started_ns
         found.setdefault(pod.node, []).append(
             MovablePod(
@@ -101,6 +109,7 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0) -> dict[int, list[Movabl
                 controller=_controller(spec.owner),
                 safe_to_evict=spec.annotations.get(SAFE_TO_EVICT, ""),
                 local_storage=keeps_local_data(spec.spec.volumes, spec.annotations),
+                claims=unplanned[of],
             )
         )
     return found

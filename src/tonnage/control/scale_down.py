@@ -95,7 +95,7 @@ class ScaleDown:
     # ---- inside ----
 
     def _running(self, snapshot: Snapshot, pools: Pools) -> list[RunningNode]:
-        on = movable_pods(snapshot, self.epoch_ns)
+        on = movable_pods(snapshot, self.epoch_ns, claims=True)
         parts = any(beyond_counting(pod.pod.shape.ask) for held in on.values() for pod in held)
         there = {one.ref: one for one in existing_nodes(snapshot.fleet, self.provisioner.catalogue, parts=parts)}
         nominated = self.provisioner.nominated

@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tonnage.errors import InputError, Problem, Where
-from tonnage.facts import instances, names, price_book
+from tonnage.facts import instances, names, price_book, tables
 from tonnage.units import from_rfc3339, micro_usd
 
 _REQUIRED = ("instance_type", "usd_per_hour")
@@ -213,9 +213,9 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
         ) from error
     except UnicodeDecodeError as error:
         raise InputError.at("cannot read the price file: not UTF-8 text", file=file) from error
-    if path.suffix.lower() == ".csv":
+    if tables.is_csv(path, text):
         yield from _csv_rows(file, text, problems)
-    elif path.suffix.lower() in (".yaml", ".yml"):
+    elif path.suffix.lower() in (".yaml", ".yml") or path == tables.PIPED:
         yield from _yaml_rows(file, text, problems)
     else:
         raise InputError.at(

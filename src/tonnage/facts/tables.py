@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
+
+PIPED = Path("/dev/stdin")
+"""Standard input as a file, which has no name to go by."""
 
 
 def rows(file: str) -> list[dict[str, str]]:
@@ -29,6 +33,14 @@ def scaled(cell: str, unit: float) -> float | None:
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, str]:
     return {row["key"]: row["citation"] for row in _read("sources.csv")}
+
+
+def is_csv(path: Path, text: str) -> bool:
+    """Whether a user's file is CSV: by its name; what is piped by its first line, which has commas and no colon."""
+    if path != PIPED:
+        return path.suffix.lower() == ".csv"
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    return "," in first and ":" not in first
 
 
 def _read(file: str) -> list[dict[str, str]]:

@@ -23,7 +23,7 @@ from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.volumes import folded
 from tonnage.objects import core
 from tonnage.objects.base import ObjectMeta
-from tonnage.objects.dra import V1, DeviceClass, ResourceClaim, ResourceSlice
+from tonnage.objects.dra import POD_CLAIM_NAME, V1, DeviceClass, ResourceClaim, ResourceSlice
 
 
 def as_planned(pod: FleetPod, claims: DeviceClaims) -> core.PodSpec | None:
@@ -35,6 +35,21 @@ def as_planned(pod: FleetPod, claims: DeviceClaims) -> core.PodSpec | None:
     known = [claim for key in pod.claims.keys if (claim := claims.claims.get(key)) is not None]
     if not known or len(known) < len(pod.claims.keys) or any(claims.allocation_of(key) for key in pod.claims.keys):
         return None
+    return _planned(spec, known, claims)
+
+
+def as_moved(pod: FleetPod, claims: DeviceClaims) -> core.PodSpec | None:
+    """The same of a pod on a node, as the one would ask that comes in its place: it has claims of its own, by the
+    templates. None where they would not be, or no node can be planned for them."""
+    spec = folded(pod.spec, pod.volumes)
+    if not pod.spec.resource_claims:
+        return spec
+    known = [claim for key in pod.claims.keys if (claim := claims.claims.get(key)) is not None]
+    own = [one for one in known if POD_CLAIM_NAME in one.metadata.annotations]
+    return _planned(spec, known, claims) if own and len(own) == len(pod.claims.keys) else None
+
+
+def _planned(spec: core.PodSpec, known: Sequence[ResourceClaim], claims: DeviceClaims) -> core.PodSpec | None:
     found = claims.planned(tuple(_text(one) for one in known), lambda classes: _wanted(known, classes))
     return _requesting(spec, *found) if found is not None else None
 

@@ -37,6 +37,21 @@ def holders(fleet: Fleet, node_row: int) -> dict[int, int]:
     return found
 
 
+def free(fleet: Fleet, node_row: int) -> int | None:
+    """The whole GPUs of the node that claims could have now; None where it has none for claims."""
+    view, state = fleet.node_view(node_row), fleet.device_claims.state
+    found, taken = set[str](), set[str]()
+    for one in fleet.device_claims.allocator.devices(view).devices:
+        match = _GPU.fullmatch(one.id.device) if one.id.driver == nvidia.DRIVER else None
+        if match is None or one.id.pool != view.name:
+            continue
+        if not match["part"]:
+            found.add(match["minor"])
+        if state.is_held(one.id) or (one.taints and not match["part"]):
+            taken.add(match["minor"])
+    return len(found - taken) if found else None
+
+
 def allocated(fleet: Fleet) -> int:
     """GPUs that claims hold, or a part of which they hold."""
     return len({(pool, minor) for pool, minor in _held(fleet)})

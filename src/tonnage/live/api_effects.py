@@ -88,7 +88,7 @@ class ApiEffects:
         said: list[Outcome] = []
 
         def call() -> None:
-            said.append(reserve(self._client, pod, claim, given))
+            said.append(reserve(self._client, pod, claim, given, self._clock.now_ns()))
 
         def landed() -> bool:
             if given is None or given.extended is None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tonnage.decisions import Applied, ClaimAllocation, ExtendedClaim, Outcome, Ref, Stale
+from tonnage.kube.clock import rfc3339
 from tonnage.kube.resources import PODS, RESOURCE_CLAIMS
 from tonnage.kube.transport import ApiError
 from tonnage.kube.verbs import Client, JsonObject
@@ -20,13 +21,13 @@ TRIES = 5
 """How often a claim is read again that somebody else has written meanwhile."""
 
 
-def reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
-    """Write what the claim is ``given``, unless it has that already, and reserve it for the pod; one for the pod's
-    extended resources is made before, and named in the pod's status after that. Raises ClientError."""
+def reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None, at_ns: int) -> Outcome:
+    """Write what the claim is ``given``, as of ``at_ns``, unless it has that already, and reserve it for the pod; one
+    for the pod's extended resources is made before, and named in the pod's status after that. Raises ClientError."""
     made = given.extended if given is not None else None
     if made is not None and (refused := _make(client, pod, claim, made)) is not None:
         return refused
-    outcome = _reserve(client, pod, claim, given)
+    outcome = _reserve(client, pod, claim, given, at_ns)
     if made is not None and isinstance(outcome, Applied):
         mappings = [msgspec.to_builtins(one) for one in made.mappings]
         said = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": mappings}}
@@ -65,8 +66,10 @@ def _make(client: Client, pod: Ref, claim: Ref, made: ExtendedClaim) -> Stale | 
     return None
 
 
-def _reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None) -> Outcome:
+def _reserve(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None, at_ns: int) -> Outcome:
     wanted: JsonObject | None = msgspec.to_builtins(given.allocation) if given is not None else None
+    if wanted is not None:
+        wanted["allocationTimestamp"] = rfc3339(at_ns)
 
     def change(found: JsonObject) -> Outcome | None:
         if found["metadata"].get("deletionTimestamp"):

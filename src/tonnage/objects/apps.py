@@ -102,9 +102,10 @@ def replicated(objects: Iterable[KubeObject]) -> Iterator[Replicated]:
     given = tuple(objects)
     for kind in (Deployment, StatefulSet, ReplicaSet):
         for one in given:
-            if isinstance(one, Replicated) and type(one) is kind and not (kind is ReplicaSet and _is_owned(one)):
+            if isinstance(one, Replicated) and type(one) is kind and not (kind is ReplicaSet and is_owned(one)):
                 yield one
 
 
-def _is_owned(one: KubeObject) -> bool:
+def is_owned(one: KubeObject) -> bool:
+    """Whether another object controls it: it is made and replaced by that."""
     return any(owner.controller for owner in one.metadata.owner_references)

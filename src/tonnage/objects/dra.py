@@ -25,7 +25,7 @@ MOST_RESULTS = 32
 """Devices of a claim (AllocationResultsMaxSize), also requests and constraints."""
 MOST_CONSUMERS = 256
 """Pods for which a claim can be reserved (ResourceClaimReservedForMaxSize)."""
-DELETE_PROTECTION = f"{GROUP}/delete-protection"
+DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 """The finalizer of a claim that has devices."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim that was made for a pod: which of the pod's claims it is."""

@@ -28,10 +28,12 @@ def dump(objects: Iterable[KubeObject]) -> str:
     return written(obj.content if isinstance(obj, Unknown) else plain(obj) for obj in objects)
 
 
-def written(contents: Iterable[dict[str, Any]]) -> str:
-    """What is already dicts, lists and scalars, as YAML documents that Kubernetes' tooling reads as the same."""
+def written(contents: Iterable[Any], flow: bool | None = False) -> str:
+    """What is already dicts, lists and scalars, as YAML documents that Kubernetes' tooling reads as the same. ``flow``
+    None: lists and maps of scalars alone stand on one line."""
     return "---\n".join(
-        yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20) for content in contents
+        yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20, default_flow_style=flow)
+        for content in contents
     )
 
 

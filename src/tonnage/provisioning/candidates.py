@@ -33,7 +33,8 @@ class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
     drained, so nobody evicts it. ``belongs``: it belongs to its node (a DaemonSet's), so it does not move, but what
     protects it keeps its node. ``controller``: the kind of what controls it, in lower case, empty where nothing does;
     ``safe_to_evict``: annotation cluster-autoscaler.kubernetes.io/safe-to-evict as written; ``local_storage``: it has
-    data on its node that it would lose.
+    data on its node that it would lose; ``claims``: why no place is planned for it by its ResourceClaims, empty where
+    one is.
     """
 
     pod: PendingPod
@@ -49,6 +50,7 @@ class MovablePod(msgspec.Struct, frozen=True, kw_only=True):
     controller: str = ""
     safe_to_evict: str = ""
     local_storage: bool = False
+    claims: str = ""
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):

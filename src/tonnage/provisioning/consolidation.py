@@ -46,6 +46,7 @@ MULTI_NODE, SINGLE_NODE = "multi-node", "single-node"
 REPLAN = "re-plan"
 """By the cheapest plan for the pods of all nodes that may go (:mod:`tonnage.control.replanning`)."""
 
+_HOMELESS = "not all pods would schedule"
 NOT_WORTH_IT = "what it would save of the NodePool's bill is not worth the disruption (Balanced)"
 
 MOST_AT_ONCE = 100
@@ -353,32 +354,36 @@ class Round:
         return any(shape.has_rules for shape in shapes.values())
 
     @cached_property
-    def _evicted(self) -> list[PendingPod]:
+    def _evicted(self) -> list[MovablePod]:
         """The pods of nodes that are being deleted."""
         leaving = (one for one in self.nodes if one.state.deleted)
-        return [pod.pod for one in leaving for pod in one.pods if moves(pod, self.now_ns)]
+        return [pod for one in leaving for pod in one.pods if moves(pod, self.now_ns)]
 
     def _simulated(self, going: Sequence[Candidate], *, consolidating: bool) -> Packing | str:
         """Where pods go without these nodes; why not where one that has to move finds no room that is sure."""
         gone = {one.node.ref for one in going}
-        moved = [pod.pod for one in going for pod in one.moving]
+        leaving = [*(pod for one in going for pod in one.moving), *self._evicted]
+        if unplanned := [pod for pod in leaving if pod.claims]:
+            why = min(unplanned, key=lambda pod: pod.pod.ref).claims
+            return f"{_HOMELESS}, {_listed([pod.pod.ref for pod in unplanned])}: {why}"
+        moved, evicted = [pod.pod for one in going for pod in one.moving], [pod.pod for pod in self._evicted]
         movers = [msgspec.structs.replace(pod, moved=True) for pod in moved] if consolidating else moved
-        pods = [*self.pending, *movers, *self._evicted]
+        pods = [*self.pending, *movers, *evicted]
         staying = [one for one in self._roomy(pods) if one[0].ref not in gone]
         settings = self.settings_with_bound(gone)
         there = [node for _, node, _ in staying]
         if settings.bound:  # the pods left on nodes that go count where those are
             there += [msgspec.structs.replace(one.node.node, deleted=True) for one in going]
         packing = pack(pods, there, self.node_pools, self.catalogue, settings)
-        must = {pod.ref for pod in (*moved, *self._evicted)}
+        must = {pod.ref for pod in (*moved, *evicted)}
         waiting = [wait.pod for wait in packing.waits if wait.pod in must]
         if waiting:
-            return f"not all pods would schedule, {_listed(waiting)}"
+            return f"{_HOMELESS}, {_listed(waiting)}"
         starting = {node.ref for _, node, _ in staying if not node.initialized}
         unsure = {pod.ref for pod in moved}
         waiting = [one.pod for one in packing.nominations if one.node in starting and one.pod in unsure]
         if waiting:
-            return f"not all pods would schedule, {_listed(waiting)}: would schedule against uninitialized nodes"
+            return f"{_HOMELESS}, {_listed(waiting)}: would schedule against uninitialized nodes"
         return packing
 
     def _fewer(self, going: Sequence[Candidate], method: str) -> DisruptionProposal | str:

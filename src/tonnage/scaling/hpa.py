@@ -29,6 +29,7 @@ from tonnage.scaling.behavior import (
 from tonnage.scaling.conditions import Condition
 from tonnage.scaling.releases import KUBERNETES_1_37, Release
 from tonnage.scaling.replicas import MetricReading, Proposal, Scaled, TargetKind, Tolerance
+from tonnage.scaling.words import replicas_text
 from tonnage.units import NS_PER_S
 
 SYNC_PERIOD_NS = 15 * NS_PER_S
@@ -316,7 +317,7 @@ def _verdict(metric: Metric, proposal: Proposal, tolerance: Tolerance, outcome: 
     elif outcome.replicas < outcome.current:
         text = "All metrics below target"
     else:
-        text = f"{metric} asks for {outcome.raw} replicas"
+        text = f"{metric} asks for {replicas_text(outcome.raw)}"
     return f"{text}, limited by {outcome.bound}" if outcome.bound else text
 
 
@@ -325,7 +326,7 @@ def _beaten(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> 
     beaten = []
     if outcome.replicas != outcome.raw:
         why = outcome.bound or "the bounds of the object"
-        beaten.append(Alternative(f"{outcome.raw} replicas", why, float(outcome.raw)))
+        beaten.append(Alternative(replicas_text(outcome.raw), why, float(outcome.raw)))
     pairs = enumerate(zip(proposals, spec.metrics, strict=True))
     others = [pair for index, pair in pairs if index != outcome.winner]
     for proposal, metric in sorted(others, key=lambda pair: (-(pair[0].replicas or 0), pair[1].name)):

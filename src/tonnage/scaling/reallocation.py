@@ -14,6 +14,7 @@ import msgspec
 
 from tonnage.decisions import Ref
 from tonnage.scaling import manifests
+from tonnage.scaling.words import replicas_text
 
 Value: TypeAlias = int | str | None
 
@@ -118,8 +119,7 @@ def reallocate(source: GpuHolder, target: GpuHolder, gpus: int) -> Reallocation:
     if given > max(0, source.replicas - least):
         keeps = f" and keeps {least}" if least else ""
         hint = f"ask for at most {most} GPUs" if most else "lower its minimum first, or name another workload"
-        has = "1 replica" if source.replicas == 1 else f"{source.replicas} replicas"
-        raise CannotGive(f"{source.ref} has {has}{keeps}: {gpus} GPUs cannot be freed", hint)
+        raise CannotGive(f"{source.ref} has {replicas_text(source.replicas)}{keeps}: {gpus} GPUs cannot be freed", hint)
     _stays_without(source, source.replicas - given)
     left, then = source.replicas - given, target.replicas + gained
     steps = [step for one in source.bounded for step in _lowered(one, left)]

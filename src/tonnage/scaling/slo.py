@@ -40,6 +40,7 @@ from tonnage.scaling.demand import LONG_NS, MEMORY_NS, SHORT_NS, Forecast, forec
 from tonnage.scaling.free_room import FreeRoom
 from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scaling.waiting import Seats
+from tonnage.scaling.words import replicas_text
 from tonnage.units import NS_PER_S
 
 __all__ = ["Memory", "Target", "TrafficReading", "at_reuse", "decide", "forecast"]
@@ -222,7 +223,8 @@ def _decide_one(
     replicas = max(target.minimum, min(target.maximum, replicas))
     if replicas == current:
         verdict = _why_held(target, need, held, current, settled=settled)
-    serves = f"{current} replicas serve {current * target.capacity:.3g} requests/s within the SLO"
+    verb = "serves" if current == 1 else "serve"
+    serves = f"{replicas_text(current)} {verb} {current * target.capacity:.3g} requests/s within the SLO"
     window = f"the highest need of the last {target.hold_ns // NS_PER_S} s is {held}"
     alternatives = (
         Alternative("hold", serves, float(current)),

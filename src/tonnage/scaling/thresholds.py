@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tonnage.decisions import Alternative, Reason, Ref, Scale
 from tonnage.errors import InputError
+from tonnage.scaling.words import replicas_text
 from tonnage.units import NS_PER_S
 
 
@@ -88,7 +89,7 @@ def two_sided(
         return None, Reason(f"{verdict}, but at the bound of the replicas", evidence)
     if last_change_ns is not None and now_ns - last_change_ns < rule.cooldown_ns:
         left = (last_change_ns + rule.cooldown_ns - now_ns) / NS_PER_S
-        beaten = (Alternative(f"{wanted} replicas", f"cooling down for another {left:g} s", float(wanted)),)
+        beaten = (Alternative(replicas_text(wanted), f"cooling down for another {left:g} s", float(wanted)),)
         return None, Reason(f"{verdict}, cooling down", evidence, beaten)
     reason = Reason(verdict, evidence)
     return Scale(load.target, load.replicas, wanted, reason), reason

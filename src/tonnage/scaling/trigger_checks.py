@@ -22,6 +22,7 @@ from tonnage.scaling.bounds import Interval, additive, bounds, is_scalar, resolv
 from tonnage.scaling.manifests import behavior, ref, trigger
 from tonnage.scaling.reach import ReplicaRange, reach
 from tonnage.scaling.replicas import TargetKind, Tolerance
+from tonnage.scaling.words import replicas_text
 
 DCGM_EXPORTER = "dcgm-exporter"
 
@@ -210,7 +211,7 @@ def _limited(subject: Subject, values: Interval, found: ReplicaRange, evidence: 
         message = f"never fires: {why}; the threshold {made.threshold:g} is out of reach ({cure})"
         return subject.finding("trigger-never-fires", "error", "threshold", message, *evidence)
     if found.highest <= low:
-        message = f"never scales out beyond {low} replicas: {why} ({cure})"
+        message = f"never scales out beyond {replicas_text(low)}: {why} ({cure})"
         return subject.finding("trigger-never-scales-out", "error", "threshold", message, *evidence)
     message = f"never scales beyond {found.highest} of {subject.max_replicas} replicas: {why} ({cure})"
     return subject.finding("trigger-limited", "warning", "threshold", message, *evidence)
@@ -219,7 +220,7 @@ def _limited(subject: Subject, values: Interval, found: ReplicaRange, evidence: 
 def _asks(made: keda.Trigger, value: float) -> str:
     threshold = made.threshold
     if made.target_kind is TargetKind.AVERAGE_VALUE:
-        return f"ceil({value:g} / {threshold:g}) = {math.ceil(value / threshold)} replicas whatever runs now"
+        return f"ceil({value:g} / {threshold:g}) = {replicas_text(math.ceil(value / threshold))} whatever runs now"
     return f"{value / threshold:.3g} times the ready replicas"
 
 

@@ -137,21 +137,6 @@ def load_trace(path: Path, *, hash_block: int | None = None) -> Trace:
         raise InputError.at(f"not a CSV trace: {error}", file=str(path), hint="check its quotes") from error
 
 
-def describe(trace: Trace) -> list[tuple[str, str]]:
-    """What a person wants to know of a trace first, as (name, value) rows."""
-    seconds = trace.span_ns / NS_PER_S
-    per_interval = np.bincount(trace.arrivals_ns // (10 * NS_PER_S))
-    rows = [("source", trace.source), ("requests", f"{len(trace):,}"), ("span", f"{seconds:,.1f} s")]
-    if seconds > 0:
-        rows.append(("mean rate", f"{(len(trace) - 1) / seconds:.2f} requests/s"))
-    rows.append(("busiest 10 s", f"{per_interval.max() / 10:.2f} requests/s"))
-    for name, tokens in (("prompt tokens", trace.prompt), ("output tokens", trace.output)):
-        p50, p90, p99 = np.percentile(tokens, (50, 90, 99))
-        text = f"mean {tokens.mean():,.0f}, p50 {p50:,.0f}, p90 {p90:,.0f}, p99 {p99:,.0f}, max {tokens.max():,}"
-        rows.append((name, text))
-    return rows
-
-
 def read_text(path: Path) -> str:
     """The text of a log, plain or gzipped. Raises InputError where it cannot be read."""
     try:

@@ -10,7 +10,6 @@ from tonnage.decisions import Applied, ClaimAllocation, Outcome, Ref, Stale
 from tonnage.kube.resources import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tonnage.live.reserving import release, reserve
 from tonnage.objects.dra import (
-    DELETE_PROTECTION,
     POD_CLAIM_NAME,
     V1,
     AllocationResult,
@@ -24,6 +23,10 @@ SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": 
 def given(device: str = "gpu-0") -> AllocationResult:
     one = DeviceRequestAllocationResult(request="gpu", driver="gpu.nvidia.com", pool="n", device=device)
     return AllocationResult(devices=DeviceAllocationResult(results=[one]))
+
+
+AT_NS = 1_767_323_045 * 10**9
+"""2026-01-02T03:04:05Z."""
 
 
 def cluster(*, template: bool = True) -> Cluster:
@@ -66,9 +69,8 @@ def ref(kind: str, one: dict[str, Any]) -> Ref:
 
 def reserved(made: Cluster, user: dict[str, Any], claim: dict[str, Any], device: str | None = "gpu-0") -> Outcome:
     target = ref("ResourceClaim", claim)
-    return reserve(
-        made.client, ref("Pod", user), target, ClaimAllocation(target, given(device)) if device is not None else None
-    )
+    allocation = ClaimAllocation(target, given(device)) if device is not None else None
+    return reserve(made.client, ref("Pod", user), target, allocation, AT_NS)
 
 
 def test_a_claim_is_made_of_the_template_and_the_pod_is_told_its_name() -> None:
@@ -108,7 +110,7 @@ def test_the_claim_of_a_pod_that_is_gone_is_gone_and_its_devices_with_it() -> No
     made = cluster()
     one = pod(made)
     assert reserved(made, one, claim_of(made)) == Applied()
-    assert claim_of(made)["metadata"]["finalizers"] == [DELETE_PROTECTION]
+    assert claim_of(made)["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
     made.client.delete(PODS, "p", "default", grace_s=0)
     made.wait(1)
     assert made.client.list(RESOURCE_CLAIMS) == []
@@ -178,7 +180,9 @@ def test_reserving_twice_writes_once() -> None:
     one = pod(made, resourceClaimName="own")
     for _ in range(2):
         assert reserved(made, one, made.get(RESOURCE_CLAIMS, "own")) == Applied()
-    assert len(made.get(RESOURCE_CLAIMS, "own")["status"]["reservedFor"]) == 1
+    status = made.get(RESOURCE_CLAIMS, "own")["status"]
+    assert len(status["reservedFor"]) == 1
+    assert status["allocation"]["allocationTimestamp"] == "2026-01-02T03:04:05Z"
 
 
 def test_a_claim_of_another_uid_is_another_claim() -> None:
@@ -198,7 +202,7 @@ def test_what_is_taken_back_leaves_the_devices_to_those_who_share_them() -> None
     target = ref("ResourceClaim", made.get(RESOURCE_CLAIMS, "own"))
     wanted = ClaimAllocation(target, given())
     for each in (one, other):
-        assert reserve(made.client, ref("Pod", each), target, wanted) == Applied()
+        assert reserve(made.client, ref("Pod", each), target, wanted, AT_NS) == Applied()
     release(made.client, ref("Pod", one), target, wanted)
     status = made.get(RESOURCE_CLAIMS, "own")["status"]
     assert [each["name"] for each in status["reservedFor"]] == ["b"]

@@ -58,7 +58,7 @@ def test_the_pod_is_bound_with_a_claim_that_its_status_names(cluster: ServedClus
     (claim,) = cluster.claims()
     (pod,) = [cluster.client.get(PODS, one.name, "ml") for one in cluster.gangs["g"]]
     assert claim["metadata"]["annotations"] == {EXTENDED_CLAIM: "true"}
-    assert claim["metadata"]["finalizers"] == [DELETE_PROTECTION]
+    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"], "as kube-scheduler names it"
     (owner,) = claim["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == (pod["metadata"]["uid"], True)
     (request,) = claim["spec"]["devices"]["requests"]

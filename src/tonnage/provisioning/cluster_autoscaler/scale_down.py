@@ -164,6 +164,8 @@ def pod_keeps(pod: MovablePod, now_ns: int, options: AutoscalingOptions = DEFAUL
         return "has the annotation karpenter.sh/do-not-disrupt"
     if pod.belongs:
         return ""
+    if pod.claims:
+        return f"has {pod.claims}"
     if pod.blocked or pod.never or len(pod.budgets) > 1:
         return "has a PodDisruptionBudget that allows no eviction"
     if pod.safe_to_evict == "true":
