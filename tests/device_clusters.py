@@ -18,10 +18,12 @@ from tonnage.fleet.fits import DeviceFit, choices, fits
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.state import NO_DEVICE, Conflict, Fleet, FleetNode, FleetPod
+from tonnage.objects import core
 
 MEMORY, REPLICAS, STRATEGY = "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
 H100, A30 = Cut(How.MIG, isolated=True, gpu="h100"), Cut(How.MIG, isolated=True, gpu="a30")
 SPLIT = Cut(How.SPLIT, GPU, 3, isolated=True)
+PARTS = ("gpumem", "gpumem-percentage", "gpucores")
 FIXED = tuple(
     replace(H100, instances=tuple((f"nvidia.com/mig-{name}", start) for name, start in card))
     for card in (
@@ -50,6 +52,9 @@ def random_node(rng: Random, name: str) -> FleetNode:
     memory = {MEMORY: rng.choice(("8000", "81559"))} if rng.random() < 0.8 else {}
     kind = rng.randrange(7)
     if kind <= 1:
+        if rng.random() < 0.4:  # memory or cores of GPUs are numbers there
+            numbers = rng.choice(({"nvidia.com/gpumem": 7000}, {"nvidia.com/gpumem": 6000, "nvidia.com/gpucores": 130}))
+            return node(name, gpus=rng.choice((1, 2, 4)), labels=memory, resources=numbers, splits=rng.random() < 0.2)
         return node(name, gpus=rng.choice((1, 2, 4)), labels=memory)
     if kind == 2:
         resource, n, each = rng.choice((GPU, SHARED_GPU)), rng.choice((1, 2)), rng.choice((2, 3, 4))
@@ -230,7 +235,12 @@ def check_fit(fleet: Fleet, pod_row: int, row: int) -> None:
     shape = fleet.classes.shapes[fleet.pod_class(pod_row).shape]
     there = {name: int(fleet.free[row, fleet.resource(name)]) for name in ("cpu", "memory", "pods")}
     enough = all(n <= there.get(name, n) for name, n in shape.requests.items())
-    expected = enough and plain_fit(fleet, row, shape.ask, shape.requests)
+    parts = core.pod_requests(fleet.pod(pod_row).spec.spec)
+    expected = enough and (
+        plain_numbers(fleet, row, parts)
+        if shape.ask.plain >= 0 and _lists_parts(fleet, row)
+        else plain_fit(fleet, row, shape.ask, shape.requests)
+    )
     about = (fleet.pod(pod_row).spec, fleet.node(row), plain_devices(fleet, row))
     assert fits(fleet, np.array([row]), shape).tolist() == [expected], about
     found = choices(fleet, row, shape.ask)
@@ -295,6 +305,23 @@ def plain_fit(fleet: Fleet, row: int, ask: Ask, requests: dict[str, int]) -> boo
     if units < requests.get(unit, 0):
         return False
     return _gives_instances(devices, [name for name, n in ask.profiles for _ in range(n) if name in modelled])
+
+
+def _lists_parts(fleet: Fleet, row: int) -> bool:
+    there, of_node = fleet.allocatable_of(row), fleet.node(row)
+    splits = of_node.spec.splits or any(cut.how is How.SPLIT for cut in of_node.cuts)
+    return not splits and any(there.get(f"nvidia.com/{name}") for name in PARTS)
+
+
+def plain_numbers(fleet: Fleet, row: int, requests: dict[str, int]) -> bool:
+    """Whether the node has as many GPUs that nothing is on, and as much of each number that pods have not requested."""
+    there, columns = fleet.allocatable_of(row), [f"nvidia.com/{name}" for name in PARTS]
+    for held in fleet.node(row).pods:
+        asked = core.pod_requests(fleet.pod(held).spec.spec)
+        there |= {name: there.get(name, 0) - asked.get(name, 0) for name in columns}
+    devices = [one for one in plain_devices(fleet, row) if one.cut.how is How.OPEN]
+    idle = sum(not one.whole and not one.sharers for one in devices)
+    return requests.get(GPU, 0) <= idle and all(requests.get(name, 0) <= there.get(name, 0) for name in columns)
 
 
 def _gives_part(device: Plain, ask: Ask, memory: int) -> bool:

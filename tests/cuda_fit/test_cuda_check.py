@@ -99,11 +99,17 @@ def test_a_published_combination(
         ("11.4", "470.42.01"),
     ],
 )
-def test_the_driver_of_a_toolkit_is_the_lowest_that_reports_its_version(cuda: str, lowest: str) -> None:
-    version = facts.parse_version(cuda)
-    assert facts.driver_cuda(facts.parse_version(lowest)) == version
-    below = (*facts.parse_version(lowest)[:-1], facts.parse_version(lowest)[-1] - 1)
-    assert facts.driver_cuda(below) != version
+def test_the_driver_that_came_with_a_toolkit_reports_its_version(cuda: str, lowest: str) -> None:
+    assert facts.driver_cuda(facts.parse_version(lowest)) == facts.parse_version(cuda)
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda"),
+    [("550.40.07", "12.4"), ("550.54", "12.4"), ("550.40", "12.4"), ("535.43.02", "12.2"), ("545.29.06", "12.3")],
+)
+def test_every_driver_of_a_branch_reports_the_cuda_of_that_branch(driver: str, cuda: str) -> None:
+    assert facts.driver_cuda(facts.parse_version(driver)) == facts.parse_version(cuda)
+    assert fit("vllm/vllm-openai:v0.7.3", "550.40.07", "h100").fits is True
 
 
 @pytest.mark.parametrize(
@@ -245,6 +251,44 @@ def test_every_change_that_is_proposed_is_tried() -> None:
     assert found["image"] == "use nvidia/cuda 12.4"
     assert fit("nvidia/cuda:12.4.1-base-ubuntu22.04", "535.161.08", "rtx-4090").fits is True
     assert fit("nvidia/cuda:13.0.1-base-ubuntu24.04", "580.65.06", "rtx-4090").fits is True
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "driver", "said"),
+    [
+        ("vllm/vllm-openai:v0.7.3", "b200", "550.54.14", "vllm/vllm-openai from 0.20.0 R570"),
+        ("vllm/vllm-openai:v0.7.3", "b300", "570.26", "vllm/vllm-openai from 0.20.0 R575"),
+        (TORCH.format("2.6.0", "12.4"), "b200", "550.90.07", "pytorch/pytorch from 2.11.0 R570"),
+        ("ghcr.io/acme/x:cu124", "b200", "550.90.07", "built for b200 R570"),
+        ("vllm/vllm-openai:v0.9.1", "v100", "595.45.04", "vllm/vllm-openai from 0.11.1 R580"),
+    ],
+)
+def test_an_image_and_a_driver_are_named_where_only_both_help(image: str, gpu: str, driver: str, said: str) -> None:
+    found = helps(image, driver, gpu)
+    repository_and_version, _, branch = said.rpartition(" ")
+    assert repository_and_version in found["image"]
+    assert f"{branch} (" in found["image"]
+    assert "driver" not in found
+
+
+def test_a_gpu_that_the_newest_driver_has_left_gets_its_last_branch() -> None:
+    found = helps("vllm/vllm-openai:v0.7.3", "595.45.04", "v100")
+    assert "R580 (580.65.06 or later, CUDA 13.0), the last for v100" in found["driver"]
+    assert fit("vllm/vllm-openai:v0.7.3", "580.65.06", "v100").fits is True
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "named", "oldest"),
+    [
+        ("vllm/vllm-openai:v0.7.3", "b200", "vllm/vllm-openai from 0.20.0 with cu130", "570.26"),
+        ("vllm/vllm-openai:v0.9.1", "v100", "vllm/vllm-openai from 0.11.1 to below 0.20.0", "535.54.03"),
+        (TORCH.format("2.11.0", "12.8"), "v100", "to below 2.11.0", "525.60.13"),
+    ],
+)
+def test_an_image_is_named_though_the_driver_is_not_known(image: str, gpu: str, named: str, oldest: str) -> None:
+    found = helps(image, "", gpu)["image"]
+    assert named in found
+    assert f"({oldest}) or later" in found
 
 
 def test_where_it_fits_or_too_little_is_known_nothing_is_proposed() -> None:

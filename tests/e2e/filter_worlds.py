@@ -14,6 +14,8 @@ from e2e.api import Json
 PRODUCT = "nvidia.com/gpu.product"
 CUT = {"nvidia.com/mig-1g.10gb": "4", "nvidia.com/mig-2g.20gb": "2", "nvidia.com/mig-3g.40gb": "2"}
 """Two H100, all-balanced: such a node has no whole GPU."""
+GPUMEM, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
+"""Plain numbers, of every node of a world or of none."""
 EPC, HUGE, LOCAL = "example.com/epc", "hugepages-2Mi", "ephemeral-storage"
 GATES = ("TaintTolerationComparisonOperators", "UserNamespacesHostNetworkSupport")
 """Feature gates that are off in 1.36, and on here."""
@@ -57,6 +59,7 @@ class World:
     def __init__(self, seed: object, roomy: bool) -> None:
         self._random = random.Random(f"filters/{seed}/{roomy}")
         self._roomy = roomy
+        self._numbers = self._random.random() < 0.5
         self.nodes = [self._node(i) for i in range(self._random.randint(4, 12))]
         self.slices = [made for one in self.nodes if (made := self._slice(one["metadata"]["name"])) is not None]
 
@@ -77,6 +80,8 @@ class World:
             amounts[GPU] = str(gpus)
         if draw.random() < 0.3:
             amounts[NIC] = "1"
+        if self._numbers:
+            amounts |= {GPUMEM: str(draw.choice((1, 8000, 16000))), CORES: str(draw.choice((1, 100)))}
         amounts[LOCAL] = f"{draw.choice((2, 20))}Gi"
         if draw.random() < 0.3:
             amounts |= {EPC: "94371840", HUGE: "64Mi"}
@@ -238,7 +243,11 @@ class World:
             (EPC, ("1", "90000000"), 0.05),
             (HUGE, ("2Mi", "48Mi"), 0.05),
             *((name, ("1", "2"), 0.04) for name in CUT),
+            (GPUMEM, ("1", "5000", "16001"), 0.1 * self._numbers),
+            (CORES, ("1", "60"), 0.05 * self._numbers),
         ):
+            if resource in (GPUMEM, CORES) and limits.keys() & CUT.keys():
+                continue  # parts of a GPU and MIG instances exclude each other, for us
             if draw.random() < often:
                 requests[resource] = limits[resource] = draw.choice(amounts)
         if draw.random() < 0.2:

@@ -106,11 +106,12 @@ def test_what_makes_no_sense_is_refused_with_the_reason(written: dict[str, Any],
 
 def test_memory_and_cores_of_a_virtual_device_are_counted_apart() -> None:
     found = ask(gpus=2, resources={"nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"})
-    assert found == Ask(Kind.MEMORY, GPU, 2, 300, mib=3000, separate=True)
+    assert found == Ask(Kind.MEMORY, GPU, 2, 300, mib=3000, separate=True, plain=2)
 
 
 def test_a_virtual_device_without_memory_has_all_of_it_and_one_device_is_meant_where_none_is_named() -> None:
-    assert ask(resources={"nvidia.com/gpucores": "30"}) == Ask(Kind.MEMORY, GPU, 1, 300, percent=100, separate=True)
+    found = ask(resources={"nvidia.com/gpucores": "30"})
+    assert found == Ask(Kind.MEMORY, GPU, 1, 300, percent=100, separate=True, plain=0)
     assert ask(resources={"nvidia.com/gpumem-percentage": "40"}).percent == 40
 
 

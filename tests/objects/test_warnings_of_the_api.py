@@ -10,6 +10,7 @@ import yaml
 
 from tonnage.errors import InputError
 from tonnage.objects import load
+from tonnage.objects.api import amounts
 from tonnage.objects.api.warnings import warnings
 
 MAIN = {"name": "main", "image": "x"}
@@ -113,6 +114,66 @@ def test_bytes_in_fractions_are_warned_of_wherever_they_stand(written: str, show
          ["spec.overhead[memory]", "spec.initContainers[0].resources.limits[ephemeral-storage]"]),
     ):  # fmt: skip
         assert said(kind, obj) == ([f"{field}{text}" for field in fields] if shown else [])
+
+
+WHOLE = [
+    "10E",
+    "100E",
+    "7.5E",
+    "9e18",
+    "8Ei",
+    "9.3E",
+    "9223372036854775807",
+    "9223372036854775808",
+    "1e19",
+    "1e18",
+    "1e16",
+    "1e20",
+    "9007199254740993",
+    "10P",
+    "8P",
+    "9.3P",
+    "6Ei",
+    "4Ei",
+    "16Ei",
+    "8191Pi",
+    "9000Pi",
+    "1e30",
+    "123456789e9",
+    "123456789e10",
+    "12345678901234567E",
+    "0.1E",
+    "0.0001E",
+    "1000m",
+]
+NOT_WHOLE = [
+    "7Ei",
+    "1Ei",
+    "3Ei",
+    "5Ei",
+    "0.5Ei",
+    "7.3Ei",
+    "999999999999999999",
+    "99999999999999999",
+    "9999999999999999999",
+    "92233720368547758",
+    "9223372036854776",
+    "9223372036854775.807",
+    "100Pi",
+    "1234567890123456789",
+    "1.5",
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "whole"), [*((one, True) for one in WHOLE), *((one, False) for one in NOT_WHOLE), ("1e999999999", True)]
+)
+def test_what_is_no_whole_number_to_kube_apiserver_is_none_here(written: str, whole: bool) -> None:
+    warnings = said("Pod", pod(containers=[MAIN | {"resources": {"limits": {"memory": written}}}]))
+    assert [one for one in warnings if "fractional" in one] == warnings
+    assert bool(warnings) is not whole
+    refused = amounts.resource_amount("limits[nvidia.com/gpu]", "nvidia.com/gpu", written)
+    assert [one.message.rpartition(": ")[2] for one in refused] == ([] if whole else ["must be an integer"])
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ class Api:
             found = discovery.answer(request, kinds) or beside.answer(request, self.store, kinds)
             return found if found is not None else self._resource(request, route(request.path, kinds))
         except StatusError as refusal:
-            return refusal.reply()
+            return refusal.reply(request.warnings)
         except RecursionError:
             return bad_request("the request's body is nested too deeply").reply()
 

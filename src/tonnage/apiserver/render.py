@@ -9,7 +9,7 @@ import msgspec
 
 from tonnage.apiserver import tables
 from tonnage.apiserver.request import Form
-from tonnage.apiserver.status import JSON_HEADERS
+from tonnage.apiserver.status import with_warnings
 from tonnage.apiserver.store import Stored
 from tonnage.kube.resources import Resource
 from tonnage.kube.transport import Reply
@@ -20,10 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 def reply(status: int, body: Any, warnings: Sequence[str] = ()) -> Reply:
     """An answer; ``body`` is encoded unless it is bytes. Warnings are shown to the user by kubectl."""
-    headers = dict(JSON_HEADERS)
-    if warnings:
-        texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
-        headers["warning"] = ", ".join(f'299 - "{text}"' for text in texts)
+    headers = with_warnings(warnings)
     return Reply(status, body if isinstance(body, bytes) else _encode(body), headers)
 
 

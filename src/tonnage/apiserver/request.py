@@ -54,7 +54,8 @@ _LIMIT = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request. ``path`` without the query, decoded; ``query`` with the last value of each parameter."""
+    """One request. ``path`` without the query, decoded; ``query`` with the last value of each parameter. ``warnings``:
+    what its client is to be told, also where it is refused."""
 
     method: str
     path: str
@@ -63,6 +64,7 @@ class ApiRequest:
     content_type: str = JSON
     accept: str = JSON
     user_agent: str = ""
+    warnings: list[str] = field(default_factory=list)
 
     def number(self, name: str) -> int:
         """A parameter that is a count; 0 when it is not given. Raises Refusal (400)."""
@@ -169,7 +171,7 @@ class WriteOptions:
             known = ["", "Ignore", "Strict", "Warn"]
             raise bad_options(kind, errors.unsupported("fieldValidation", validation, known))
         manager = query.get("fieldManager", "") or request.user_agent.partition("/")[0] or "unknown"
-        return cls(manager[:128], query.get("dryRun") == "All", validation, request.is_set("force"))
+        return cls(manager[:128], query.get("dryRun") == "All", validation, request.is_set("force"), request.warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 Type: TypeAlias = Mapping[str, "FieldSchema"]
 
-_KEY_DEFAULTS = {"protocol": "TCP"}
+_KEY_DEFAULTS: Mapping[str, Any] = {"protocol": "TCP", "containerPort": 0, "port": 0}
+"""Of keys that are not texts, or not empty where nothing is written (``default`` in kube-apiserver's OpenAPI)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ def field(of: Type, name: str) -> FieldSchema:
 
 
 def item_key(keys: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
-    """What tells a list's item apart; None for an item without its keys."""
+    """What tells a list's item apart, by the defaults of its keys where it has none; None for another kind of item."""
     if not isinstance(item, dict):
         return None
-    values = tuple(item.get(key, _KEY_DEFAULTS.get(key)) for key in keys)
+    values = tuple(item.get(key, _KEY_DEFAULTS.get(key, "")) for key in keys)
     return None if any(value is None for value in values) else values

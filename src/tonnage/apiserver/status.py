@@ -19,6 +19,15 @@ DOCS = "this is Tonnage's embedded API, see docs/reference/embedded-api.md"
 _encode = msgspec.json.Encoder().encode
 
 
+def with_warnings(warnings: Sequence[str]) -> dict[str, str]:
+    """The headers of an answer. Warnings are shown to the user by kubectl."""
+    headers = dict(JSON_HEADERS)
+    if warnings:
+        texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
+        headers["warning"] = ", ".join(f'299 - "{text}"' for text in texts)
+    return headers
+
+
 class StatusError(Exception):
     """A request that is refused. ``details`` as in meta/v1 StatusDetails."""
 
@@ -42,9 +51,9 @@ class StatusError(Exception):
             status["details"] = self.details
         return {**status, "code": self.code}
 
-    def reply(self) -> Reply:
-        """The answer, with Retry-After where Kubernetes sends it."""
-        headers = dict(JSON_HEADERS)
+    def reply(self, warnings: Sequence[str] = ()) -> Reply:
+        """The answer, with Retry-After where Kubernetes sends it, and with what the client was to be told before."""
+        headers = with_warnings(warnings)
         if self.details and "retryAfterSeconds" in self.details:
             headers["retry-after"] = str(self.details["retryAfterSeconds"])
         return Reply(self.code, _encode(self.body()), headers)

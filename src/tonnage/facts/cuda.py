@@ -1,6 +1,6 @@
 """CUDA toolkits, drivers, GPU architectures and images: which needs which.
 
-Tables: ``data/cuda_toolkits.csv`` (lowest driver that reports each CUDA version), ``data/cuda_floors.csv`` (minor
+Tables: ``data/cuda_toolkits.csv`` (the driver that came with each CUDA version), ``data/cuda_floors.csv`` (minor
 version compatibility), ``data/cuda_branches.csv``, ``data/cuda_architectures.csv``, ``data/cuda_gpus.csv``,
 ``data/cuda_images.csv`` and ``data/cuda_image_requirements.csv`` (NVIDIA_REQUIRE_CUDA of the nvidia/cuda images).
 """
@@ -48,7 +48,8 @@ def at_least(version: Version, other: Version) -> bool:
 
 
 class Toolkit(Struct, frozen=True):
-    """One CUDA toolkit. ``driver``: the lowest Linux driver that reports this CUDA version; ``written``: as text."""
+    """One CUDA toolkit. ``driver``: the Linux driver that came with it, the lowest one that it is released for;
+    ``written``: as text. All releases of that branch report this CUDA version."""
 
     cuda: Version
     driver: Version
@@ -160,13 +161,11 @@ def newest_branch() -> int:
 
 
 def driver_cuda(driver: Version) -> Version | None:
-    """The CUDA version that a driver reports; None where it is older or of a newer branch than the table. A branch
-    alone, like 535, stands for its releases."""
+    """The CUDA version that a driver reports; None where it is older or of a newer branch than the table. All releases
+    of a branch report the same, those before the toolkit's own too (R550 from 550.40.07 on reports 12.4)."""
     if driver[0] > newest_branch():
         return None
-    if len(driver) == 1:
-        return next((one.cuda for one in toolkits() if driver[0] >= one.driver[0]), None)
-    return next((one.cuda for one in toolkits() if at_least(driver, one.driver)), None)
+    return next((one.cuda for one in toolkits() if driver[0] >= one.driver[0]), None)
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,8 @@ Two dialects of sharing are read, from annotations and from resources:
 - KAI: ``gpu-fraction`` (0 < x < 1) or ``gpu-memory`` (MiB), of ``gpu-fraction-num-devices`` devices. Source:
   kai-scheduler/KAI-Scheduler docs/gpu-sharing.
 - HAMi: ``nvidia.com/gpumem`` (MiB), ``nvidia.com/gpumem-percentage`` and ``nvidia.com/gpucores`` (per cent) of each of
-  ``nvidia.com/gpu`` devices. Source: Project-HAMi/HAMi docs/develop, pkg/device/nvidia.
+  ``nvidia.com/gpu`` devices. Source: Project-HAMi/HAMi docs/develop, pkg/device/nvidia. Nodes of its device plugin do
+  not list the first three; a node that lists them as numbers has another plugin, and counts them as any resource.
 
 A value that makes no sense does not raise: the pod is refused everywhere, and the ask says why."""
 
@@ -33,7 +34,7 @@ FULL = 1000
 Annotations: TypeAlias = tuple[tuple[str, str], ...]
 
 _ANNOTATIONS = (FRACTION, FRACTION_MEMORY, FRACTION_DEVICES)
-_VIRTUAL = (MEMORY_MIB, MEMORY_PERCENT, CORES)
+VIRTUAL = (MEMORY_MIB, MEMORY_PERCENT, CORES)
 _MOST_DEVICES = 1024
 """More devices than this in one pod are a mistake."""
 
@@ -55,7 +56,8 @@ _PARTS = Kind.SHARE, Kind.MEMORY
 class Ask:
     """``count`` devices called ``resource``, and of each of them ``milli`` thousandths (1000: all) and, for MEMORY, its
     memory: ``mib``, or ``percent`` of what it has. ``separate``: compute and memory are counted apart, otherwise a
-    share is one of both.
+    share is one of both. ``plain``: how many whole devices the same pod requests on a node that counts memory and cores
+    as numbers; -1: it asks for neither by a resource.
 
     MIG: ``profiles``, (resource, instances) by name; ``count`` whole devices may stand beside them.
     ``refused``: why no node can ever give it; empty otherwise."""
@@ -67,6 +69,7 @@ class Ask:
     mib: int = 0
     percent: int = 0
     separate: bool = False
+    plain: int = -1
     profiles: tuple[tuple[str, int], ...] = ()
     refused: str = ""
 
@@ -84,6 +87,11 @@ class Ask:
 NOTHING = Ask()
 
 
+def as_numbers(ask: Ask) -> Ask:
+    """The ask on a node that counts memory and cores of GPUs as numbers: of whole devices, whatever HAMi would say."""
+    return Ask(Kind.SHARE, GPU, ask.plain, FULL) if ask.plain >= 0 else ask
+
+
 def relevant(annotations: Mapping[str, str]) -> Annotations:
     """The annotations that placement looks at."""
     return tuple((name, annotations[name]) for name in _ANNOTATIONS if name in annotations) if annotations else ()
@@ -95,7 +103,7 @@ def read(spec: core.PodSpec, requests: Mapping[str, int], annotations: Mapping[s
     Containers that ask for different amounts of a shared device are each counted as the largest."""
     profiles = tuple(sorted((name, n) for name, n in requests.items() if name.startswith(MIG_PREFIX) and n))
     fraction = any(name in annotations for name in _ANNOTATIONS)
-    virtual = any(requests.get(name) for name in _VIRTUAL)
+    virtual = any(requests.get(name) for name in VIRTUAL)
     whole = _whole(requests)
     if fraction:
         ask = _fraction(annotations)
@@ -104,10 +112,8 @@ def read(spec: core.PodSpec, requests: Mapping[str, int], annotations: Mapping[s
             return replace(ask, refused=ask.refused or f"a GPU fraction cannot be combined with a request for {named}")
         return ask
     if virtual:
-        ask = _virtual(spec, requests)
-        return (
-            replace(ask, refused=ask.refused or "GPU memory cannot be combined with MIG instances") if profiles else ask
-        )
+        ask, wrong = _virtual(spec, requests), "GPU memory cannot be combined with MIG instances"
+        return replace(ask, plain=-1, refused=ask.refused or wrong) if profiles else ask
     if profiles:
         return replace(whole, kind=Kind.MIG, profiles=profiles)
     return whole
@@ -115,8 +121,13 @@ def read(spec: core.PodSpec, requests: Mapping[str, int], annotations: Mapping[s
 
 def counted(ask: Ask, requests: Mapping[str, int]) -> dict[str, int]:
     """The requests that a node's resources count: all but those that stand for parts of devices."""
-    dropped = {*_VIRTUAL, GPU} if ask.kind is Kind.MEMORY else set(_VIRTUAL)
+    dropped = {*VIRTUAL, GPU} if ask.kind is Kind.MEMORY else set(VIRTUAL)
     return {name: amount for name, amount in requests.items() if name not in dropped or not ask.shares}
+
+
+def numbers(ask: Ask, requests: Mapping[str, int]) -> dict[str, int]:
+    """Those of the requests that stand for parts of devices on one node, and are counted as numbers on another."""
+    return {name: requests[name] for name in VIRTUAL if requests.get(name)} if ask.plain >= 0 else {}
 
 
 def _whole(requests: Mapping[str, int]) -> Ask:
@@ -216,14 +227,15 @@ def _short(written: str) -> str:
 def _virtual(spec: core.PodSpec, requests: Mapping[str, int]) -> Ask:
     """HAMi's resources: a device is asked for whatever else is; no memory named is all of it, no cores are none."""
     each = [core.container_requests(one) for one in (*spec.containers, *spec.init_containers)]
-    each = [one for one in each if any(one.get(name) for name in (GPU, *_VIRTUAL))]
+    each = [one for one in each if any(one.get(name) for name in (GPU, *VIRTUAL))]
     mib, cores = (max(one.get(name, 0) for one in each) for name in (MEMORY_MIB, CORES))
     percent = max(0 if one.get(MEMORY_MIB) else one.get(MEMORY_PERCENT) or 100 for one in each)
     if percent and mib:
-        return Ask(Kind.MEMORY, GPU, 1, separate=True, refused="containers give memory in MiB and in per cent")
+        wrong = "containers give memory in MiB and in per cent"
+        return Ask(Kind.MEMORY, GPU, 1, separate=True, plain=requests.get(GPU, 0), refused=wrong)
     refused = ""
     for name, value in ((MEMORY_PERCENT, percent), (CORES, cores)):
         if value > 100:
             refused = f"{name} {value} is more than 100 per cent"
-    count = requests.get(GPU, 0) or 1
-    return Ask(Kind.MEMORY, GPU, count, 10 * cores, mib, percent, separate=True, refused=refused)
+    whole = requests.get(GPU, 0)
+    return Ask(Kind.MEMORY, GPU, whole or 1, 10 * cores, mib, percent, separate=True, plain=whole, refused=refused)

@@ -35,7 +35,8 @@ class Cards:
     compute and MiB; ``mask``: MIG slices in use (:mod:`tonnage.fleet.geometry`); ``sharers``: pieces on it; ``cut``:
     the number in ``cuts`` of how it is partitioned, 0: open. ``memory``: MiB of each device of a node, 0 where not
     known; ``special``: whether some device of the node is not open; ``unit``: the resource column that counts the
-    node's whole devices or replicas, -1: none."""
+    node's whole devices or replicas, -1: none; ``numbers``: whether the node counts memory and cores of GPUs as
+    numbers."""
 
     def __init__(self, nodes: int, width: int) -> None:
         self.holder: Ints = np.full((nodes, width), NO_DEVICE, np.int32)
@@ -47,6 +48,7 @@ class Cards:
         self.memory: Ints = np.zeros(nodes, np.int32)
         self.special: NDArray[np.bool_] = np.zeros(nodes, np.bool_)
         self.unit: Ints = np.full(nodes, -1, np.int32)
+        self.numbers: NDArray[np.bool_] = np.zeros(nodes, np.bool_)
         self.cuts: Interned[Cut, Cut] = Interned()
         self.cuts.intern(OPEN, OPEN)
 
@@ -61,7 +63,7 @@ class Cards:
         self.mask, self.sharers = grow(self.mask, shape, 0), grow(self.sharers, shape, 0)
         self.cut = grow(self.cut, shape, 0)
         self.memory, self.special = grow(self.memory, shape[:1], 0), grow(self.special, shape[:1], 0)
-        self.unit = grow(self.unit, shape[:1], -1)
+        self.unit, self.numbers = grow(self.unit, shape[:1], -1), grow(self.numbers, shape[:1], 0)
 
     def select(self, rows: Sequence[int]) -> Cards:
         """A copy of these rows alone. The numbers of cuts stay what they are."""

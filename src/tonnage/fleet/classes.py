@@ -28,7 +28,8 @@ TEMPLATES_KEPT = 4096
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What a pod asks of a node alone, whatever stands elsewhere. ``requests``: cpu in millicores, memory in bytes, all
-    else in units, without what stands for parts of devices; ``pods`` is 1. ``cuda``: what is certain of the CUDA that
+    else in units, without what stands for parts of devices (``numbers``: of that, what some nodes count as any other
+    resource); ``pods`` is 1. ``cuda``: what is certain of the CUDA that
     its images need. ``ask``: what it wants of devices. ``reach``: from which nodes its volumes can be reached.
     ``features``: what the node's kubelet has to declare."""
 
@@ -42,6 +43,7 @@ class Shape:
     ask: Ask = NOTHING
     reach: tuple[Reach, ...] = ()
     features: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,27 +119,13 @@ class ClassTable:
     def _shape(self, spec: core.PodSpec, annotations: Mapping[str, str], reach: tuple[Reach, ...]) -> int:
         asked = core.pod_requests(spec)
         ask = asks.read(spec, asked, annotations)
-        requests = {**asks.counted(ask, asked), "pods": 1}
+        requests, numbers = {**asks.counted(ask, asked), "pods": 1}, tuple(asks.numbers(ask, asked).items())
         node_affinity = spec.affinity.node_affinity if spec.affinity else None
         cuda, features = cuda_pods.certain(spec), needed(spec)
-        key = self._encode(
-            (requests, spec.node_name, spec.node_selector, node_affinity, spec.tolerations, cuda, ask, reach, features)
-        )
+        of_node = spec.node_name, spec.node_selector, node_affinity, spec.tolerations
+        key = self._encode((requests, *of_node, cuda, ask, reach, features, numbers))
         known = self._shapes.get(key)
         if known is None:
             known = self._shapes[key] = len(self.shapes)
-            self.shapes.append(
-                Shape(
-                    known,
-                    requests,
-                    spec.node_name,
-                    spec.node_selector,
-                    node_affinity,
-                    spec.tolerations,
-                    cuda,
-                    ask,
-                    reach,
-                    features,
-                )
-            )
+            self.shapes.append(Shape(known, requests, *of_node, cuda, ask, reach, features, numbers))
         return known

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.fleet.asks import FULL, Ask, Kind
+from tonnage.fleet.asks import FULL, Ask, Kind, as_numbers
 from tonnage.fleet.cards import FREE_DEVICE, SHARED_DEVICE
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.devices import DeviceState, How, Piece
@@ -46,6 +46,11 @@ def needs_devices(fleet: Fleet, ask: Ask) -> bool:
 
 def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
     """Whether the devices of each of these nodes, whose free resources cover the requests, give what is asked."""
+    if ask.plain >= 0 and (numbers := fleet.cards.numbers[rows]).any():
+        found = np.zeros(len(rows), np.bool_)
+        found[numbers] = _give_parts(fleet, rows[numbers], as_numbers(ask)) if ask.plain else True
+        found[~numbers] = gives(fleet, rows[~numbers], ask)
+        return found
     if ask.refused:
         return np.zeros(len(rows), np.bool_)
     if ask.shares:
@@ -64,7 +69,7 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
 
 def gives_on(fleet: Fleet, row: int, ask: Ask) -> bool:
     """:func:`gives` for one node."""
-    if ask.refused or not ask.shares or fleet.cards.special[row]:
+    if ask.refused or not ask.shares or fleet.cards.special[row] or fleet.cards.numbers[row]:
         return bool(gives(fleet, np.array([row]), ask)[0])
     counted = int(fleet.cards.unit[row]) == fleet.resource(ask.resource)
     return counted and not choose(fleet.cards, row, ask, 0)[1]
@@ -75,14 +80,18 @@ def lack(fleet: Fleet, rows: Rows, ask: Ask) -> tuple[Rows, dict[str, Rows]]:
     if not needs_devices(fleet, ask):
         return rows, {}
     given = gives(fleet, rows, ask)
-    others = rows[~given]
+    others, plain = rows[~given], np.zeros(0, np.intp)
+    if ask.plain >= 0:
+        numbers = fleet.cards.numbers[others]
+        plain, others = others[numbers], others[~numbers]
+    found = {f"Insufficient {ask.resource}": plain} if len(plain) else {}
     if ask.refused:
-        return rows[given], {ask.refused: others}
+        return rows[given], {**found, ask.refused: others}
     dumb = np.zeros(len(others), np.bool_)
     if ask.kind is Kind.MEMORY:
         dumb = (fleet.cards.memory[others] == 0) & (fleet.cards.unit[others] == fleet.resource(ask.resource))
     texts = {NO_MEMORY: dumb, f"Insufficient {describe(ask)}": ~dumb}
-    return rows[given], {text: others[mask] for text, mask in texts.items()}
+    return rows[given], {**found, **{text: others[mask] for text, mask in texts.items()}}
 
 
 def describe(ask: Ask) -> str:
@@ -151,6 +160,7 @@ CHOICES = 64
 def choices(fleet: Fleet, row: int, ask: Ask) -> list[DeviceFit]:
     """The ways to give devices of the node to an ask, one for each different outcome, tightest first; none where it
     does not fit, and one without devices where none are to be given. Its other resources are not looked at."""
+    ask = as_numbers(ask) if fleet.cards.numbers[row] else ask
     counts_it = ask.resource == fleet.device_unit(row)
     if ask.refused or (ask.shares and not counts_it):
         return []

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tonnage.fleet import search
-from tonnage.fleet.asks import FULL, Ask
+from tonnage.fleet.asks import FULL, Ask, as_numbers
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.classes import PodClass
 from tonnage.fleet.devices import How, Piece
@@ -117,6 +117,7 @@ class Holding:
         that are, and where some are missing, what is free of the shared ones, as it may wait for just these."""
         chosen, cards = self.choose(pod_class, row, None, observed=True), self.nodes.cards
         ask, resource = self.pods.classes.shapes[pod_class.shape].ask, self.nodes.unit(row)
+        ask = as_numbers(ask) if cards.numbers[row] else ask
         if len(set(chosen[0])) >= (ask.count if ask.shares else self._whole(pod_class, row, resource)):
             return chosen
         devices, pieces = chosen
@@ -131,7 +132,10 @@ class Holding:
         """:meth:`choose` where devices are shared."""
         resource = self.nodes.unit(row)
         count = self._whole(pod_class, row, resource) if resource else 0
-        if ask.shares and (ask.refused or ask.resource != resource):
+        ask = as_numbers(ask) if self.nodes.cards.numbers[row] else ask
+        if not (ask.count or ask.refused) and ask.shares:
+            chosen, missing = NO_CHOICE, ""
+        elif ask.shares and (ask.refused or ask.resource != resource):
             chosen, missing = NO_CHOICE, ask.resource
         else:
             chosen, missing = search.choose(self.nodes.cards, row, ask, count, wanted, observed=observed)
@@ -201,7 +205,7 @@ class Holding:
             self.give_back(row, chosen)
             self._note(pod_row, NO_CHOICE)
         without = sorted(node.pods - set(before)) if node.cuts != new.cuts else []
-        self.nodes.put_amounts(row, amounts)
+        self.nodes.put_amounts(row, amounts, numbers=new.numbers)
         node.cuts = new.cuts
         cards.lay(row, new.cuts, new.count, new.memory, self.nodes.resource(new.unit) if new.unit else -1)
         kept = {pod: chosen for pod, chosen in lifted.items() if not changed & set(chosen[0])}

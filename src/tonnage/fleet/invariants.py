@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from tonnage.fleet.asks import FULL
+from tonnage.fleet.asks import FULL, as_numbers
 from tonnage.fleet.claim_asks import is_extended
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.devices import How
@@ -135,6 +135,7 @@ def _held(fleet: Fleet, row: int, pod: PodRow) -> list[str]:
     found = []
     pod_class = fleet.classes.rows[pod.class_id]
     ask, cards = fleet.classes.shapes[pod_class.shape].ask, fleet.cards
+    ask = as_numbers(ask) if cards.numbers[pod.node] else ask
     claims = fleet.device_claims.claims
     special = bool(cards.special[pod.node])
     unit = fleet.device_unit(pod.node)
@@ -208,8 +209,9 @@ def _served(fleet: Fleet) -> list[str]:
     for name, row in sorted(fleet.node_by_name.items()):
         own = fleet.allocatable_of(row)
         there = {one for one in fleet.resources if one in by_class and not own.get(one)}
+        free = there if fleet.cards.numbers[row] else there | set(fleet.parts)
         counted = {one for one, more in zip(fleet.resources, fleet.uncounted[row], strict=False) if not more}
-        if there != fleet.served(row) or not counted.isdisjoint(there) or len(counted | there) < len(fleet.resources):
+        if there != fleet.served(row) or not counted.isdisjoint(free) or len(counted | free) < len(fleet.resources):
             found.append(f"node {name}: what claims serve there is not what classes serve and the node has not")
     return found
 

@@ -19,7 +19,8 @@ CPU, MEMORY, PODS = 0, 1, 2
 MOST_RESOURCES, OTHERS = 512, "other resources"
 """This many kinds have a column each, beside those that are known to be devices; a cluster has a few dozen."""
 UNCOUNTED = 1 << 40
-"""So much more is free of an extended resource where claims serve it: what there is of it, devices say."""
+"""So much more is free of an extended resource where claims serve it, or parts of devices are meant: what there is of
+it, devices say."""
 BASE_RESOURCES = ("cpu", "memory", "pods")
 
 Labels = tuple[tuple[str, str], ...]
@@ -41,7 +42,8 @@ class NodeColumns:
     on demand, the most that would still find room.
 
     ``served``: by row, the extended resources of which the node has none, and that claims serve there. They are not
-    counted: ``uncounted`` says how much more is free of them than that.
+    counted: ``uncounted`` says how much more is free of them than that. Nor is what stands for parts of devices, where
+    the node does not count that itself (``cards.numbers``).
     """
 
     def __init__(self) -> None:
@@ -55,6 +57,7 @@ class NodeColumns:
         self.uncounted: Amounts = np.zeros((16, 4), np.int64)
         self.served: list[frozenset[str]] = []
         self._servable: frozenset[str] = frozenset()
+        self.parts: tuple[str, ...] = ()
         self.cards = Cards(16, 8)
         self.label_set: NDArray[np.int32] = np.zeros(16, np.int32)
         self.taint_set: NDArray[np.int32] = np.zeros(16, np.int32)
@@ -93,20 +96,30 @@ class NodeColumns:
         for row in self.by_name.values():
             self._put_served(row)
 
+    def count_parts(self, parts: tuple[str, ...]) -> None:
+        """These stand for parts of devices: from now on they are counted only on the nodes that count them."""
+        self.parts = parts
+        for name in self.parts:
+            self.resource(name)
+        for row in self.by_name.values():
+            self._put_served(row)
+
     def _put_served(self, row: int) -> None:
         columns = {name: column for name in self._servable if (column := self._resource_ids.get(name)) is not None}
         there = {name: column for name, column in columns.items() if not self.allocatable[row, column]}
         self.served[row] = frozenset(there)
         self.free[row] -= self.uncounted[row]
         self.uncounted[row] = 0
-        self.uncounted[row, list(there.values())] = UNCOUNTED
+        devices = [] if self.cards.numbers[row] else [self._resource_ids[name] for name in self.parts]
+        self.uncounted[row, [*there.values(), *devices]] = UNCOUNTED
         self.free[row] += self.uncounted[row]
 
-    def put_amounts(self, row: int, amounts: Amounts) -> None:
-        """Write what the node can hold; what its pods hold they keep."""
+    def put_amounts(self, row: int, amounts: Amounts, *, numbers: bool) -> None:
+        """Write what the node can hold; what its pods hold they keep. ``numbers``: as ``cards`` has it."""
+        self.cards.numbers[row] = numbers
         self.free[row] += amounts - self.allocatable[row]
         self.allocatable[row] = amounts
-        if self._servable:
+        if self._servable or self.parts:
             self._put_served(row)
 
     def amounts(self, by_name: Mapping[str, int]) -> Amounts:

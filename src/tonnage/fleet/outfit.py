@@ -19,7 +19,7 @@ from tonnage.facts.labels import (
     SHARED_PRODUCT,
     product_of,
 )
-from tonnage.fleet.asks import SHARED_GPU
+from tonnage.fleet.asks import SHARED_GPU, VIRTUAL
 from tonnage.fleet.cards import Cards
 from tonnage.fleet.compute import divided
 from tonnage.fleet.devices import OPEN, Cut, How, size
@@ -28,7 +28,13 @@ from tonnage.fleet.rows import NodeRow
 
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 STRATEGY_LABEL = "nvidia.com/gpu.sharing-strategy"
-LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, GPU_PRODUCT, GPU_MEMORY)
+SPLITS_LABEL, SPLITS = "gpu", "on"
+"""The label by which HAMi's device plugin selects its nodes. Source: Project-HAMi/HAMi charts/hami/values.yaml
+(devicePlugin.nvidianodeSelector)."""
+SPLITS_ANNOTATIONS = "hami.io/node-nvidia-register", "4pd.io/node-nvidia-register"
+"""Where that plugin says which GPUs it gives out in parts; the second is of releases before 2.3. Source:
+Project-HAMi/HAMi docs/develop/protocol.md."""
+LABELS = (REPLICAS_LABEL, STRATEGY_LABEL, GPU_PRODUCT, GPU_MEMORY, SPLITS_LABEL)
 """All labels that :func:`outfit` looks at."""
 MPS = "mps"
 _INSTANCES = 7
@@ -40,24 +46,26 @@ MOST_DEVICES = 256
 class Outfit(Struct, frozen=True):
     """``count`` devices, cut as ``cuts`` says (empty: all open), each of ``memory`` MiB (0: not known). ``unit`` is the
     resource that counts whole ones or replicas, ``allocatable`` what the node can hold: of what devices give, no more
-    than the devices that are there."""
+    than the devices that are there. ``numbers``: memory and cores of GPUs are numbers in it."""
 
     cuts: tuple[Cut, ...]
     count: int
     memory: int
     unit: str
     allocatable: Mapping[str, int]
+    numbers: bool = False
 
     def same(self, cards: Cards, row: int, device: int) -> bool:
         """Whether the device in these columns is as it is said to be here."""
         cut = self.cuts[device] if device < len(self.cuts) else OPEN
-        return device < self.count and cut == cards.cut_of(row, device) and self.memory == cards.memory[row]
+        as_was = self.memory == cards.memory[row] and self.numbers == cards.numbers[row]
+        return device < self.count and cut == cards.cut_of(row, device) and bool(as_was)
 
     def all_same(self, cards: Cards, row: int) -> bool:
         """Whether all of the devices in these columns are as they are said to be here."""
         cuts = [cards.cuts.rows[number] for number in cards.cut[row, : self.count].tolist()]
         said = [*self.cuts[: self.count], *(OPEN,) * (self.count - len(self.cuts))]
-        return cuts == said and bool(self.memory == cards.memory[row])
+        return cuts == said and bool(self.memory == cards.memory[row] and self.numbers == cards.numbers[row])
 
 
 def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
@@ -66,11 +74,13 @@ def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
     gpu = node_gpu(labels, spec.gpu)
     cuts = spec.cuts or derived(labels, allocatable, spec.device_resource, gpu)
     memory, unit = memory_of(labels, cuts, gpu), spec.device_resource
+    splits = spec.splits or any(cut.how is How.SPLIT for cut in cuts)
+    numbers = counts_parts(labels, allocatable, splits=splits)
     if not cuts:
         count = allocatable.get(unit, 0) if unit else 0
         if count > MOST_DEVICES:  # a mere number: where each of them is, nobody can say
             count, unit = 0, ""
-        return Outfit((), count, memory, unit, allocatable)
+        return Outfit((), count, memory, unit, allocatable, numbers)
     count = 0
     there: dict[str, int] = dict.fromkeys(offered(cuts, unit), 0)
     for cut in cuts:
@@ -81,7 +91,18 @@ def outfit(node: NodeRow, allocatable: Mapping[str, int]) -> Outfit:
             there[name] += n
         count += 1
     counted = next((cut.resource for cut in cuts if cut.resource), unit)
-    return Outfit(cuts, count, memory, counted, {**allocatable, **there})
+    return Outfit(cuts, count, memory, counted, {**allocatable, **there}, numbers)
+
+
+def splits_gpus(annotations: Mapping[str, str]) -> bool:
+    """Whether a device plugin that gives out memory and cores of GPUs says so in a node's annotations."""
+    return any(name in annotations for name in SPLITS_ANNOTATIONS)
+
+
+def counts_parts(labels: Mapping[str, str], allocatable: Mapping[str, int], *, splits: bool = False) -> bool:
+    """Whether memory and cores of GPUs are mere numbers of a node, as they are for kube-scheduler: it lists some of
+    them, and no device plugin that gives out parts of GPUs is there (``splits``: its annotations say that one is)."""
+    return not splits and labels.get(SPLITS_LABEL) != SPLITS and any(allocatable.get(name) for name in VIRTUAL)
 
 
 def cards_of(labels: Mapping[str, str], allocatable: Mapping[str, int]) -> int:

@@ -56,7 +56,8 @@ class PodColumns:
         """(column, amount) of each resource that pods of this shape request, by column; zero requests are left out."""
         known = self._requests.get(shape_id)
         if known is None:
-            written = self.classes.shapes[shape_id].requests
+            shape = self.classes.shapes[shape_id]
+            written = {**shape.requests, **dict(shape.numbers)}
             known = tuple(sorted((column_of(name), amount) for name, amount in written.items() if amount))
             self._requests[shape_id] = known
         return known

@@ -34,7 +34,8 @@ class FleetNode:
     ``provider_id``: how its cloud names the machine, empty where not known. ``cuts``: how each device is partitioned;
     empty: as its labels say, else none is. Devices are there when ``allocatable`` has what they offer. ``features``: of
     the pod API, those that its kubelet declares (``status.declaredFeatures``), by name. ``named``: it has the label of
-    its host name, whether or not ``labels`` say so.
+    its host name, whether or not ``labels`` say so. ``splits``: a device plugin that gives out memory and cores of its
+    GPUs says so in the node's annotations.
     """
 
     name: str
@@ -54,6 +55,7 @@ class FleetNode:
     cuts: tuple[Cut, ...] = ()
     features: tuple[str, ...] = KUBELET
     named: bool = True
+    splits: bool = False
 
     def labelled(self, labels: Mapping[str, str] | None = None) -> dict[str, str]:
         """All labels of the node when these are its own (None: those that it joined with)."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tonnage.fleet.asks import FULL, Ask
+from tonnage.fleet.asks import FULL, Ask, as_numbers
 from tonnage.fleet.cards import FREE_DEVICE, NO_CHOICE, NO_DEVICE, SHARED_DEVICE, Cards, Chosen
 from tonnage.fleet.devices import Cut, DeviceState, How, Piece, Want, amounts, instances, replica, takes_part, wants
 
@@ -29,6 +29,8 @@ def choose(
     Pieces go to the tightest device that has room, whole asks to the lowest free one; the earlier device wins a tie.
     Several MIG instances are tried in other ways too where this leaves one without room. What was ``observed`` may be
     more replicas than a pod should have."""
+    if cards.numbers[row]:
+        ask = as_numbers(ask)
     if ask.shares and not cards.special[row]:
         return _open_parts(cards, row, ask, wanted)
     search = PieceSearch(cards, row, ask, wanted, observed=observed)

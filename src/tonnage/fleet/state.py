@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tonnage.dra.pools import NodeView
 from tonnage.facts.labels import HOSTNAME
 from tonnage.fleet import offers
+from tonnage.fleet.asks import VIRTUAL
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Chosen
 from tonnage.fleet.claim_ledger import GivenUp
 from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
@@ -176,6 +177,12 @@ class Fleet:
         """How much more is free than is counted, by row and column: of what claims serve."""
         return self._nodes.uncounted
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The resources that stand for parts of devices where a node does not count them itself; none while no pod has
+        asked for any."""
+        return self._nodes.parts
+
     def resource(self, name: str) -> int:
         """The column of a resource, made when it is first seen."""
         return self._nodes.resource(name)
@@ -325,9 +332,9 @@ class Fleet:
         for name, value in facts.items():
             setattr(node, name, value)
 
-    def describe(self, row: int, **changes: str | tuple[Cut, ...]) -> None:
+    def describe(self, row: int, **changes: str | bool | tuple[Cut, ...]) -> None:
         """Replace parts of the node's spec that are known later than the node: ``node_pool``, ``provider_id``,
-        ``device_resource``; ``cuts``, which count from the next change of its allocatable on."""
+        ``device_resource``; ``cuts`` and ``splits``, which count from the next change of its allocatable on."""
         node = self.node(row)
         self._undo.note("_described", row, node.spec)
         node.spec = replace(node.spec, **changes)  # type: ignore[arg-type]
@@ -343,10 +350,18 @@ class Fleet:
         if key in self.pod_by_key:
             raise Conflict(f"pod {spec.namespace}/{spec.name} exists")
         row = self._pods.vacant()
-        self._pods.put(row, PodRow(spec, self._pods.class_id(spec)))
+        pod = PodRow(spec, self._pods.class_id(spec))
+        if self.classes.shapes[self._pods.class_of(pod).shape].numbers and not self._nodes.parts:
+            self._count_parts(VIRTUAL)
+            self._undo.note("_count_parts", ())
+        self._pods.put(row, pod)
         self.revision += 1
         self._undo.note("remove_pod", row)
         return row
+
+    def _count_parts(self, parts: tuple[str, ...]) -> None:
+        self._nodes.count_parts(parts)
+        self._topology_changed()
 
     def set_leaving(self, row: int, value: bool = True) -> None:
         """The pod is being deleted; it holds what it has until it is removed."""

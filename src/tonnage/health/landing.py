@@ -29,9 +29,10 @@ from tonnage.facts.labels import (
     SHARED_PRODUCT,
     product_of,
 )
-from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
+from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind, as_numbers
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.filters import NO_CUDA, OPEN, refusal, shape_of
+from tonnage.fleet.outfit import counts_parts
 from tonnage.fleet.rows import FleetNode, NodeRow
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations, cut_node
@@ -48,12 +49,14 @@ NO_HOST = Host()
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node that is there. ``allocatable``: amounts as in :func:`tonnage.objects.core.amounts`; empty: not known."""
+    """A node that is there. ``allocatable``: amounts as in :func:`tonnage.objects.core.amounts`; empty: not known.
+    ``splits``: as :class:`~tonnage.fleet.rows.FleetNode` has it."""
 
     name: str
     labels: Mapping[str, str]
     taints: tuple[core.Taint, ...] = ()
     allocatable: Mapping[str, int] = field(default_factory=dict)
+    splits: bool = False
 
 
 class PodGpu(Struct, frozen=True):
@@ -137,14 +140,16 @@ class Landing:
     def _on_machines(self, spec: core.PodSpec, annotations: Mapping[str, str], shape: PodShape) -> Iterator[Place]:
         for machine in self.admitting(spec, annotations):
             has = machine.allocatable
-            wanted = {name: n for name, n in shape.requests.items() if n and name != "pods"}
+            numbers = counts_parts(machine.labels, has, splits=machine.splits)
+            ask, counted = (as_numbers(shape.ask), core.pod_requests(spec)) if numbers else (shape.ask, shape.requests)
+            wanted = {name: n for name, n in counted.items() if n and name != "pods"}
             if has and any(n > has.get(name, 0) for name, n in wanted.items()):
                 continue
             type_, pool = machine.labels.get(INSTANCE_TYPE, ""), machine.labels.get(known_labels.NODE_POOL, "")
             gpu, count = _gpu_of(machine.labels, type_)
             count = count or has.get(GPU, 0)
             host = hosts.of_labels(_with_product(machine.labels, gpu))
-            for card in self._cards(gpu, count, machine.labels, shape.ask):
+            for card in self._cards(gpu, count, machine.labels, ask):
                 yield Place(machine.name, card, count, host, type_, pool=pool)
 
     def _on_pool(self, template: PoolTemplate, shape: PodShape) -> Iterator[Place]:

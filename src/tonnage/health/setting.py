@@ -9,6 +9,7 @@ from functools import cached_property
 from tonnage.decisions import Ref
 from tonnage.errors import Where
 from tonnage.facts.models import ModelShape
+from tonnage.fleet.outfit import splits_gpus
 from tonnage.health.counting import ONE, Count, count
 from tonnage.health.inventory import DEFAULT, Inventory
 from tonnage.health.landing import Landing, Machine, Place
@@ -194,4 +195,5 @@ def _machine(node: core.Node) -> Machine:
         has = core.amounts(node.status.allocatable or node.status.capacity)
     except ValueError:
         has = {}
-    return Machine(node.name, node.metadata.labels, tuple(node.spec.taints), has)
+    meta = node.metadata
+    return Machine(node.name, meta.labels, tuple(node.spec.taints), has, splits_gpus(meta.annotations))

@@ -18,6 +18,7 @@ from tonnage.fleet.asks import relevant
 from tonnage.fleet.claim_needs import UNKNOWN_CLAIMS, ClaimNeed
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
+from tonnage.fleet.outfit import splits_gpus
 from tonnage.fleet.rows import FleetNode, FleetPod
 from tonnage.fleet.state import Conflict, Fleet
 from tonnage.fleet.volumes import UNKNOWN, VolumeNeed
@@ -145,6 +146,7 @@ class FleetFeed:
             cuts=self._cuts(node),
             features=tuple(sorted(node.status.declared_features)),
             named=not node.metadata.uid,
+            splits=splits_gpus(node.metadata.annotations),
         )
         row = self.fleet.add_node(spec, schedulable=machines.takes_pods(node, spec.node_pool))
         self._note(row, node)
@@ -185,7 +187,10 @@ class FleetFeed:
         if not known.spec.node_pool or known.spec.provider_id != node.spec.provider_id:
             fleet.describe(row, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
         self.recut(node)
-        amounts = machines.some(node)
+        amounts, splits = machines.some(node), splits_gpus(node.metadata.annotations)
+        if splits != known.spec.splits:
+            fleet.describe(row, splits=splits)
+            fleet.set_allocatable(row, amounts, observed=True)
         if amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
         if self._cutting is not None and self._cutting.changing(node.metadata.name):

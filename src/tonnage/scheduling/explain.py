@@ -101,9 +101,11 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     short = fleet.free[rows][:, view.columns] < view.amounts
     for column, is_short in zip(view.columns, short.T, strict=True):
         yield "Too many pods" if column == PODS else f"Insufficient {fleet.resources[column]}", rows[is_short]
-    rows = rows[~short.any(axis=1)]
-    rows, lacking = lack(fleet, rows, view.shape.ask)
+    scarce = short.any(axis=1)
+    counted = fleet.cards.numbers[rows] if view.shape.ask.plain >= 0 else np.zeros(len(rows), np.bool_)
+    given, lacking = lack(fleet, rows[~scarce | counted], view.shape.ask)
     yield from lacking.items()
+    rows = given[~np.isin(given, rows[scarce])]
     for text, mask in masks:
         if text in (NO_DISK, IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]

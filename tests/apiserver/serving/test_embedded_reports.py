@@ -126,6 +126,47 @@ def test_server_side_apply_refuses_a_member_of_a_set_that_stands_twice() -> None
     assert json.loads(reply.body)["message"].endswith('.metadata.finalizers: duplicate entries for key [="a.io/b"]')
 
 
+@pytest.mark.parametrize(
+    ("field", "items", "key"),
+    [
+        ("imagePullSecrets", [{}, {}], 'name=""'),
+        ("imagePullSecrets", [{}, {"name": ""}], 'name=""'),
+        ("imagePullSecrets", [{"name": "a"}, {"name": "a"}], 'name="a"'),
+        ("hostAliases", [{}, {}], 'ip=""'),
+        ("volumes", [{}, {}], 'name=""'),
+        ("topologySpreadConstraints", [{}, {}], 'topologyKey="",whenUnsatisfiable=""'),
+        ("schedulingGates", [{}, {}], 'name=""'),
+        ("imagePullSecrets", [{}, {"name": "a"}], ""),
+    ],
+)
+def test_server_side_apply_tells_items_without_their_key_by_its_default(
+    field: str, items: list[dict[str, str]], key: str
+) -> None:
+    wanted = pod()
+    wanted["spec"][field] = items
+    reply = Embedded().apply(wanted, "me", resource=PODS)
+    assert reply.status == (500 if key else 201)
+    if key:
+        assert json.loads(reply.body)["message"].endswith(f".spec.{field}: duplicate entries for key [{key}]")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_a_write_that_is_refused_warns_of_unknown_fields_all_the_same(method: str) -> None:
+    embedded, path = Embedded(), PODS.path("default")
+    if method != "POST":
+        embedded.json("POST", path, pod())
+        path = PODS.path("default", pod()["metadata"]["name"])
+    wrong = pod()
+    wrong["spec"] |= {"foo": 1, "restartPolicy": "Sometimes"}
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    reply = embedded.call(method, path, wrong, kind=kind)
+    assert (reply.status, reply.headers["warning"]) == (422, '299 - "unknown field \\"spec.foo\\""')
+    assert "warning" not in embedded.call(method, path, wrong, kind=kind, fieldValidation="Ignore").headers
+    strict = embedded.call(method, path, wrong, kind=kind, fieldValidation="Strict")
+    assert "warning" not in strict.headers
+    assert strict.status >= 400
+
+
 @pytest.mark.report(209)
 @pytest.mark.parametrize(
     ("container", "said"),

@@ -8,18 +8,16 @@ volumes are not among these.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil
 from typing import Any, NamedTuple, TypeAlias
 
 from tonnage.facts.labels import BETA_ARCH, BETA_OS, BETA_REGION, BETA_ZONE
+from tonnage.objects.api.amounts import is_whole
 from tonnage.objects.api.canonical import canonical_quantity
-from tonnage.objects.api.errors import amount, value_faults
+from tonnage.objects.api.errors import value_faults
 from tonnage.objects.api.placing import PREFERRED, REQUIRED
 
 JsonObject: TypeAlias = dict[str, Any]
 
-_MOST = 2**63 - 1
-"""Thousandths of a quantity that the API computes with: what is more is said to be fractional too."""
 _BYTES = ("ephemeral-storage", "memory")
 _LABELS = {
     BETA_ARCH: 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -134,10 +132,9 @@ def _pod(path: str, spec: JsonObject) -> Iterator[Warned]:
 
 
 def _fractions(path: str, quantities: JsonObject, names: tuple[str, ...] = _BYTES) -> Iterator[Warned]:
-    """Bytes that are no whole number once they are rounded up to thousandths, as they are stored."""
+    """Bytes that are no whole number to the API server."""
     for name in names:
-        value = amount(quantities[name]) if name in quantities else None
-        if value is not None and min(ceil(value * 1000), _MOST) % 1000:
+        if name in quantities and not is_whole(quantities[name]):
             shown = canonical_quantity(quantities[name], thousandths=True)
             yield of_key(path, name, f'fractional byte value "{shown}" is invalid, must be an integer')
 

@@ -204,7 +204,10 @@ class ValueView(ShapeView):
             return [choices(self._demand)] * len(rows)
         memory = self.fleet.cards.memory[rows].tolist()
         shares = {size: share_of(ask, size) for size in set(memory)}
-        return [choices(DeviceDemand(ask.count, shares[size]) if shares[size] else NOTHING) for size in memory]
+        whole = choices(DeviceDemand(ask.plain, FULL) if ask.plain > 0 else NOTHING)
+        each = [choices(DeviceDemand(ask.count, shares[size]) if shares[size] else NOTHING) for size in memory]
+        numbers = self.fleet.cards.numbers[rows].tolist()
+        return [whole if plain and ask.plain >= 0 else own for plain, own in zip(numbers, each, strict=True)]
 
     def _beside(self, rows: Rows, free: Ints, after: Ints) -> list[tuple[str, Points]]:
         """The parts that the node's cores and memory decide; ``after``: idle thousandths of devices then."""
