@@ -6,9 +6,9 @@ many times as bad it is now. Exit code 1 where one is worse by more than 10 %, o
 ``--cpu`` takes the processor time of the process and of its children for the clock: for benchmarks that wait for nobody
 (main), on a machine with other work. Both sides run compiled, as what is installed does. ``--patch`` is applied to the
 other commit's files first: figures that have other names there are compared once they have the same, and a benchmark
-that does not run to its end there prints none. ``--path`` names a folder with packages that the other commit imports
-and that are not installed here (``pip install --target DIR PACKAGE``): it looks there last, so that what is installed is
-the same on both sides.
+that does not run to its end there prints none. ``--path`` names a folder with packages that the other commit needs and
+that are not installed here (``pip install --target DIR PACKAGE``). It is looked at last, so that both sides run on what
+is installed.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def main(arguments: Sequence[str]) -> int:
         options += ["--data", str(data.resolve())]
     held = True
     with _worktree(given.commit, given.patch) as other, tempfile.TemporaryDirectory() as folder:
-        last = {other: given.path.resolve()} if given.path else {}
-        found = {side: _environment(side, Path(folder) / side.name, given.cpu, last.get(side)) for side in (other, ROOT)}
+        before = _environment(other, Path(folder) / "before", given.cpu, given.path)
+        found = {other: before, ROOT: _environment(ROOT, Path(folder) / "now", given.cpu)}
         for side, environment in found.items():
             command = [sys.executable, "-m", "compileall", "-qq", "src", "benchmarks"]
             subprocess.run(command, cwd=side, env=environment, check=False)
@@ -154,12 +154,12 @@ def _report(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> Report:
     return report
 
 
-def _environment(side: Path, first: Path, cpu: bool, last: Path | None) -> dict[str, str]:
+def _environment(side: Path, first: Path, cpu: bool, last: Path | None = None) -> dict[str, str]:
     """Where a side's benchmarks run: on its own modules, whose bytecode is kept as that of installed ones is.
 
     ``first`` is made for its sitecustomize module; packages of ``last`` are found only where none is installed."""
     first.mkdir()
-    behind = f"import sys\nsys.path.append({str(last)!r})\n" if last else ""
+    behind = f"import sys\nsys.path.append({str(last.resolve())!r})\n" if last else ""
     (first / "sitecustomize.py").write_text(behind + (CLOCK if cpu else ""))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join([str(first), str(side / "src"), str(side)])
