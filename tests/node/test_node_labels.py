@@ -187,7 +187,7 @@ def test_what_is_injected_is_seen_by_others(tmp_path: Path, capfd: pytest.Captur
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((), "nothing is to happen"),
+        ((), "nothing to inject"),
         (("--load", "nan"), "nan is not a usable number"),
         (("--throttle", "swpowercap"), "did you mean sw_power_cap?"),
         (("--pcie-width", "3"), "expected one of 1, 2, 4, 8, 12, 16"),

@@ -87,8 +87,8 @@ def test_the_first_token_comes_after_prefill_transfer_and_one_step() -> None:
     moved = transfer_ns(kv_link("efa-p5"), kv_bytes(63, 16, BYTES))
     step = TIMING.step(StepWork(decoders=1)) // TICKS_PER_NS
     assert service.transfers_ns == [moved]
-    assert service.requests.first_ns == [ns(1) + computed + moved + step]
-    assert service.requests.finish_ns == [ns(1) + computed + moved + 10 * step]
+    assert service.requests.first_ns.tolist() == [ns(1) + computed + moved + step]
+    assert service.requests.finish_ns.tolist() == [ns(1) + computed + moved + 10 * step]
     assert (_held(prefill, decode), prefill.in_flight, decode.in_flight) == (0, 0, 0)
 
 

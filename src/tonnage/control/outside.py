@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tonnage.control.workloads_state import WorkloadsState
 from tonnage.errors import InputError
-from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
-from tonnage.fleet.state import Fleet, PodSpec
+from tonnage.fleet.rows import FleetPod
+from tonnage.fleet.snapshot import PodView, WorkloadView
+from tonnage.fleet.state import Fleet
 from tonnage.objects import core
 from tonnage.scaling.policies import POLICIES
 from tonnage.scaling.target import Target, TrafficReading
@@ -64,7 +66,8 @@ def replicas_for(
     fleet = Fleet()
     views = {name: _view(fleet, name, one, now_ns) for name, one in sorted(observed.items())}
     readings = {name: TrafficReading(one.received, one.in_flight, one.cold_starts_ns) for name, one in observed.items()}
-    decisions, remembered = decide(Snapshot(now_ns, fleet, views), targets, readings, memory, SchedulerSeats())
+    snapshot = WorkloadsState(fleet, lambda: views).snapshot(now_ns)
+    decisions, remembered = decide(snapshot, targets, readings, memory, SchedulerSeats())
     wanted = {name: one.replicas for name, one in sorted(observed.items())}
     wanted.update({one.target.name: one.replicas for one in decisions})
     return wanted, remembered
@@ -75,7 +78,7 @@ def _view(fleet: Fleet, name: str, one: PoolObservation, now_ns: int) -> Workloa
     pods = []
     for number in range(one.replicas):
         pod = f"{name}-{number:05d}"
-        row = fleet.add_pod(PodSpec("", pod, pod, {}, core.PodSpec(containers=[]), name))
+        row = fleet.add_pod(FleetPod("", pod, pod, {}, core.PodSpec(containers=[]), name))
         serves = now_ns if number < one.ready else None
         pods.append(PodView(row, "", pod, "", now_ns, serves, serves))
     return WorkloadView("Deployment", "", name, one.replicas, tuple(pods), one.cold_starts_ns)

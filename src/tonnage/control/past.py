@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tonnage.control.loops import Appointment, Loop, Timetable, tick
-from tonnage.decisions import UNABLE, Applied, Decision, Instances, Outcome, Ref, Refused, Scale
-from tonnage.fleet.cluster_state import State
-from tonnage.fleet.gangs import Gang
+from tonnage.control.workloads_state import WorkloadsState
+from tonnage.decisions import UNABLE, Applied, Decision, Outcome, Ref, Refused, Scale
 from tonnage.fleet.rows import FleetPod
-from tonnage.fleet.snapshot import ClaimView, PodLife, PodView, Snapshot, WorkloadView
+from tonnage.fleet.snapshot import PodView, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
 from tonnage.metrics.promql import Result, Vector
 from tonnage.objects import core
-from tonnage.objects.policy import PodDisruptionBudget
 
 REPLICAS = {"Deployment": "kube_deployment_spec_replicas", "StatefulSet": "kube_statefulset_replicas"}
 READY = {
@@ -71,50 +69,6 @@ class _Pods:
     born_ns: list[int] = field(default_factory=list)
 
 
-class PastState(State):
-    """Of what is over only the workloads are known, and their pods."""
-
-    def __init__(self, fleet: Fleet, workloads: Callable[[], Mapping[str, WorkloadView]]) -> None:
-        super().__init__(fleet)
-        self._workloads = workloads
-
-    def workloads(self) -> Mapping[str, WorkloadView]:
-        return self._workloads()
-
-    def claims(self) -> tuple[ClaimView, ...]:
-        return ()
-
-    def knows_claim(self, name: str) -> bool:
-        return False
-
-    def last_claim(self) -> int:
-        return 0
-
-    def gangs(self) -> Mapping[str, Gang]:
-        return {}
-
-    def done(self) -> Mapping[str, Mapping[str, int]]:
-        return {}
-
-    def topologies(self) -> Mapping[str, tuple[str, ...]]:
-        return {}
-
-    def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
-        return ()
-
-    def life(self, pod: str) -> PodLife:
-        return PodLife()
-
-    def lives(self) -> Mapping[str, PodLife]:
-        return {}
-
-    def relayouts(self) -> Mapping[tuple[str, int], Instances]:
-        return {}
-
-    def fixed(self) -> Mapping[tuple[str, int], str]:
-        return {}
-
-
 class Past:
     """The world of these workloads while it lasted. ``ready_after_ns``: what a followed replica takes to be Ready;
     those at the start are."""
@@ -124,7 +78,7 @@ class Past:
         self._workloads = {one.key: one for one in workloads}
         self._fleet, self._now_ns, self._made = Fleet(), 0, 0
         self._pods = {key: _Pods() for key in self._workloads}
-        self._state = PastState(self._fleet, self._views)
+        self._state = WorkloadsState(self._fleet, self._views)
         self._unknown = set(self._workloads)
         """Workloads of which nothing was counted at this time."""
 
