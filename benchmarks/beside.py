@@ -1,4 +1,4 @@
-"""`python -m benchmarks beside COMMIT NAME… [--repeat N] [--quick] [--cpu] [--patch FILE] [--data DIR]`
+"""`python -m benchmarks beside COMMIT NAME… [--repeat N] [--quick] [--cpu] [--patch FILE] [--path DIR] [--data DIR]`
 
 Benchmarks of another commit and of this one in turn, on one machine: each figure that both print, the medians, and how
 many times as bad it is now. Exit code 1 where one is worse by more than 10 %, or a benchmark did not run to its end.
@@ -6,7 +6,9 @@ many times as bad it is now. Exit code 1 where one is worse by more than 10 %, o
 ``--cpu`` takes the processor time of the process and of its children for the clock: for benchmarks that wait for nobody
 (main), on a machine with other work. Both sides run compiled, as what is installed does. ``--patch`` is applied to the
 other commit's files first: figures that have other names there are compared once they have the same, and a benchmark
-that does not run to its end there prints none.
+that does not run to its end there prints none. ``--path`` names a folder with packages that the other commit needs and
+that are not installed here (``pip install --target DIR PACKAGE``). It is looked at last, so that both sides run on what
+is installed.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ def spent():
     return sum(one.ru_utime + one.ru_stime for one in both)
 time.perf_counter = spent
 """
-"""A sitecustomize module: the processor's time for the clock's."""
+"""What a sitecustomize module says: the processor's time for the clock's."""
 
 Figures = dict[str, tuple[float, int]]
 """Value by name, with what is better."""
@@ -111,22 +113,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="on less input")
     parser.add_argument("--cpu", action="store_true", help="processor time for the clock's")
     parser.add_argument("--patch", type=Path, help="what to change in the other commit's files first")
+    parser.add_argument("--path", type=Path, help="folder with packages for the other commit alone, looked at last")
     parser.add_argument("--data", help="folder with traces/ (default: TONNAGE_DATA, then ../shared/data)")
     given = parser.parse_args(arguments)
+    if given.path and not given.path.is_dir():
+        parser.error(f"--path {given.path}: no such folder; make one with pip install --target {given.path} PACKAGE")
     options = ["--json", *(["--quick"] if given.quick else [])]
     if data := data_folder(given.data):
         options += ["--data", str(data.resolve())]
     held = True
     with _worktree(given.commit, given.patch) as other, tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "sitecustomize.py").write_text(CLOCK if given.cpu else "")
-        for side in (other, ROOT):
+        before = _environment(other, Path(folder) / "before", given.cpu, given.path)
+        found = {other: before, ROOT: _environment(ROOT, Path(folder) / "now", given.cpu)}
+        for side, environment in found.items():
             command = [sys.executable, "-m", "compileall", "-qq", "src", "benchmarks"]
-            subprocess.run(command, cwd=side, env=_environment(side, folder), check=False)
+            subprocess.run(command, cwd=side, env=environment, check=False)
         for name in given.names:
             rounds = []
             for number in range(given.repeat):
                 sides = (other, ROOT) if number % 2 == 0 else (ROOT, other)
-                run = {side: _run(side, folder, name, options) for side in sides}
+                run = {side: _run(side, found[side], name, options) for side in sides}
                 rounds.append((run[other], run[ROOT]))
                 print(f"{name}: round {number + 1} of {given.repeat}", file=sys.stderr, flush=True)
             report = _report(f"{name}, {given.commit} and now", rounds)
@@ -148,17 +154,22 @@ def _report(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> Report:
     return report
 
 
-def _environment(side: Path, first: str) -> dict[str, str]:
-    """Where a side's benchmarks run: on its own modules, whose bytecode is kept as that of installed ones is."""
+def _environment(side: Path, first: Path, cpu: bool, last: Path | None = None) -> dict[str, str]:
+    """Where a side's benchmarks run: on its own modules, whose bytecode is kept as that of installed ones is.
+
+    ``first`` is made for its sitecustomize module; packages of ``last`` are found only where none is installed."""
+    first.mkdir()
+    behind = f"import sys\nsys.path.append({str(last.resolve())!r})\n" if last else ""
+    (first / "sitecustomize.py").write_text(behind + (CLOCK if cpu else ""))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    path = os.pathsep.join([first, str(side / "src"), str(side)])
+    path = os.pathsep.join([str(first), str(side / "src"), str(side)])
     return kept | {"PYTHONPATH": path}
 
 
-def _run(side: Path, first: str, name: str, options: Sequence[str]) -> Figures:
+def _run(side: Path, environment: Mapping[str, str], name: str, options: Sequence[str]) -> Figures:
     """A benchmark's figures; none, with the reason on stderr, where it printed no JSON."""
     command = [sys.executable, "-m", "benchmarks", name, *options]
-    done = subprocess.run(command, cwd=side, env=_environment(side, first), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=side, env=environment, capture_output=True, text=True, check=False)
     last = done.stdout.rstrip().rpartition("\n")[2]
     if not last.startswith("{"):
         print(f"{name} in {side} did not run to its end:\n{done.stdout[-500:]}{done.stderr[-1500:]}", file=sys.stderr)

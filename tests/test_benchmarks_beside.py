@@ -141,6 +141,36 @@ def test_the_processors_time_stands_for_the_clocks(
     assert "seconds  2       2" in capfd.readouterr().out
 
 
+WHO_IS_THERE = """\
+from importlib.util import find_spec
+import msgspec
+seconds = 1.0 + (find_spec("a_package_of_old") is None) + 2 * ("of the folder" in (msgspec.__doc__ or ""))
+"""
+
+
+def test_packages_of_the_given_folder_are_there_for_the_other_commit_alone_and_hide_nothing_that_is_installed(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    (folder / "a_package_of_old.py").write_text("")
+    (folder / "msgspec.py").write_text('"""of the folder"""')
+    old = commit(repository, BENCHMARK.format(work=WHO_IS_THERE, seconds="seconds"))
+    assert code(monkeypatch, old, "main", "--repeat", "1", "--path", str(folder)) == 1
+    assert "seconds  1       2" in capfd.readouterr().out, "the other commit has the package, this one has not"
+    assert code(monkeypatch, old, "main", "--repeat", "1") == 0
+    assert "seconds  2       2" in capfd.readouterr().out
+
+
+def test_a_folder_of_packages_that_is_not_there_is_named(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        code(monkeypatch, "HEAD", "main", "--path", "not/there")
+    assert ended.value.code == 2
+    assert "--path not/there: no such folder; make one with pip install --target" in capfd.readouterr().err
+
+
 def test_the_patch_for_the_first_benchmarks_applies_to_them() -> None:
     patch = Path(__file__).parents[1] / "benchmarks" / "data" / "3aedb32.patch"
     root = Path(__file__).parents[1]

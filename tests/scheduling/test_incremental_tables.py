@@ -59,3 +59,19 @@ def test_a_tally_counts_the_bound_pods_of_its_classes_on_each_node() -> None:
     tallies.refresh()
     assert counts[:2].tolist() == [0, 1]
     assert np.array_equal(counts, tallies.get("x", lambda c: False))
+
+
+def test_a_tally_that_is_told_which_labels_all_have_counts_the_same_pods() -> None:
+    labels = ({"app": "x", "tier": "a"}, {"app": "x"}, {"app": "y", "tier": "a"}, {})
+    made = fleet(node("a"), node("b"), bound={"a": [pod(f"p{i}", labels=one) for i, one in enumerate(labels)]})
+    selected = {"app": "x"}
+    plain, told = Tallies(made), Tallies(made)
+
+    def counts(of: Tallies, hint: dict[str, str]) -> list[int]:
+        of.refresh()
+        return of.get("x", lambda c: selected.items() <= c.labels.items(), labels=hint)[:2].tolist()
+
+    assert counts(plain, {}) == counts(told, selected) == [2, 0]
+    made.bind(made.add_pod(pod("later", labels={"app": "x", "new": "yes"})), 1)
+    assert counts(plain, {}) == counts(told, selected) == [2, 1]
+    assert Tallies(made).get("z", lambda c: False, labels={"app": "nobody"})[:2].tolist() == [0, 0]

@@ -146,10 +146,9 @@ class Holding:
 
     # ---- what is written ----
 
-    def put(self, pod_row: int, node_row: int, requests: Requests, chosen: Chosen) -> None:
+    def put(self, pod_row: int, pod: PodRow, node_row: int, requests: Requests, chosen: Chosen) -> None:
         """Let a pending pod stand on the node, on devices that are free. ``requests``: of its shape."""
         pods = self.pods
-        pod = pods.pod(pod_row)
         free = self.nodes.free[node_row]
         for column, amount in requests:
             free[column] -= amount
@@ -161,10 +160,9 @@ class Holding:
         del pods.pending[pod_row]
         pods.count(pod, node_row, 1)
 
-    def lift(self, pod_row: int, requests: Requests) -> None:
+    def lift(self, pod_row: int, pod: PodRow, requests: Requests) -> None:
         """Undo :meth:`put`."""
         pods = self.pods
-        pod = pods.pod(pod_row)
         node_row = pod.node
         free = self.nodes.free[node_row]
         for column, amount in requests:

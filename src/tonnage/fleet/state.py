@@ -12,7 +12,7 @@ Derived state (free resources, devices held, pods per node and per class) is kep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Self, Unpack
@@ -219,6 +219,10 @@ class Fleet:
         """The pod in this row. Raises Conflict when there is none."""
         return self._pods.pod(row)
 
+    def pods_in(self, rows: Iterable[int]) -> list[PodRow]:
+        """The pods in these rows. Raises Conflict when there is none in one of them."""
+        return [self._pods.pod(row) for row in rows]
+
     def pod_class(self, row: int) -> PodClass:
         """The class of the pod in this row."""
         return self._pods.class_of(self._pods.pod(row))
@@ -404,7 +408,7 @@ class Fleet:
         pod.class_id = self._pods.class_id(pod.spec)
         if node >= 0:
             ledger.join(row, used)
-            self._put_on(row, node, self.requests(self.pod_class(row).shape), chosen)
+            self._put_on(row, pod, node, self.requests(self._pods.class_of(pod).shape), chosen)
         self.revision += 1
 
     def remove_pod(self, row: int) -> None:
@@ -450,7 +454,7 @@ class Fleet:
         taken: tuple[ClaimKey, ...] = ()
         if pod.spec.claims.asks or pod.spec.claims.used:
             taken = self._claim_devices(pod_row, node_row, allocations, observed=observed)
-        self._put_on(pod_row, node_row, requests, chosen, taken)
+        self._put_on(pod_row, pod, node_row, requests, chosen, taken)
         return chosen[0]
 
     def _claim_devices(
@@ -495,30 +499,37 @@ class Fleet:
                 taken = self._claim_devices(pod_row, node_row, None, observed=False)
             except Conflict:
                 self.device_claims.ledger.join(pod_row, pod.spec.claims.keys)
-        self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen, taken)
+        self._put_on(pod_row, pod, node_row, self.requests(self._pods.class_of(pod).shape), chosen, taken)
 
     def _attach(self, pod_row: int, node_row: int, chosen: Chosen, gave_up: GivenUp) -> None:
         """Undo :meth:`unbind`."""
         if gave_up.used:
             self.device_claims.ledger.come_back(pod_row, gave_up)
-        self._put_on(pod_row, node_row, self.requests(self.pod_class(pod_row).shape), chosen)
+        pod = self.pod(pod_row)
+        self._put_on(pod_row, pod, node_row, self.requests(self._pods.class_of(pod).shape), chosen)
 
     def _put_on(
-        self, pod_row: int, node_row: int, requests: Requests, chosen: Chosen, taken: tuple[ClaimKey, ...] = ()
+        self,
+        pod_row: int,
+        pod: PodRow,
+        node_row: int,
+        requests: Requests,
+        chosen: Chosen,
+        taken: tuple[ClaimKey, ...] = (),
     ) -> None:
-        self._holding.put(pod_row, node_row, requests, chosen)
+        self._holding.put(pod_row, pod, node_row, requests, chosen)
         self.revision += 1
-        self._undo.note("_detach", pod_row, taken)
+        self._undo.note("_detach", pod_row, pod, requests, taken)
 
-    def _detach(self, pod_row: int, taken: tuple[ClaimKey, ...]) -> None:
+    def _detach(self, pod_row: int, pod: PodRow, requests: Requests, taken: tuple[ClaimKey, ...]) -> None:
         """Undo :meth:`bind`."""
-        pod = self.pod(pod_row)
-        if self.device_claims.used_by(pod_row):
-            self.device_claims.ledger.withdraw(pod_row, taken)
-        self._lift(pod_row, pod)
+        if self._device_claims.ledger.used_by(pod_row):
+            self._device_claims.ledger.withdraw(pod_row, taken)
+        self._holding.lift(pod_row, pod, requests)
+        self.revision += 1
 
     def _lift(self, pod_row: int, pod: PodRow) -> None:
-        self._holding.lift(pod_row, self.requests(self._pods.class_of(pod).shape))
+        self._holding.lift(pod_row, pod, self.requests(self._pods.class_of(pod).shape))
         self.revision += 1
 
     def unbind(self, pod_row: int) -> None:

@@ -35,7 +35,8 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
-    return all(_requirement(expression, labels) for expression in selector.match_expressions)
+    more = selector.match_expressions
+    return not more or all(_requirement(expression, labels) for expression in more)
 
 
 def node_selector_matches(spec: PodSpec, labels: Mapping[str, str], name: str) -> bool:

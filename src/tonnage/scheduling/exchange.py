@@ -52,7 +52,8 @@ class Exchange:
         self._trial = trial
         self._fleet = fleet = trial.snapshot.fleet
         self._open = not bool(fleet.cards.special.any())
-        pods, classes = {row: fleet.pod(row) for row in own}, fleet.classes.rows
+        stand, classes = list(own), fleet.classes.rows
+        pods = dict(zip(stand, fleet.pods_in(stand), strict=True))
         may = {one: self._may_move(classes[one]) for one in dict.fromkeys([pod.class_id for pod in pods.values()])}
         rows = [row for row, pod in pods.items() if may[pod.class_id]]
         self._at = {row: number for number, row in enumerate(rows)}

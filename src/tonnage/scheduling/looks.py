@@ -68,9 +68,9 @@ def _under(snapshot: Snapshot, cache: Cache, how: TurnSettings, rows: Sequence[i
     with fleet.what_if():
         left = turns.take()
         waits = tuple((row, turns.reason(unit, row)) for unit in left for row in unit.rows)
-        classes = frozenset(fleet.pod(row).class_id for row in turns.binds)
+        classes = frozenset([pod.class_id for pod in fleet.pods_in(turns.binds)])
         seated = turns.seated()
-        binds = tuple(_with_claims(fleet, row, bind) for row, bind in turns.binds.items())
+        binds = tuple([_with_claims(fleet, row, bind) for row, bind in turns.binds.items()])
     preemptor = turns.preemptor
     return ScheduleResult(
         binds,

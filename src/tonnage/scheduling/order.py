@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tonnage.decisions import Ref
-from tonnage.fleet.rows import PodRow, split_key
+from tonnage.fleet.rows import FleetPod, PodRow, split_key
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 
@@ -47,8 +47,12 @@ class PlacementPriorities:
 
     def of(self, row: int) -> int:
         """The pod's own priority; with a known gang, that of the gang."""
-        spec = self._snapshot.fleet.pod(row).spec
-        if spec.gang not in self._snapshot.gangs:
+        return self.of_pod(self._snapshot.fleet.pod(row))
+
+    def of_pod(self, pod: PodRow) -> int:
+        """:meth:`of` for who has the pod at hand."""
+        spec = pod.spec
+        if not spec.gang or spec.gang not in self._snapshot.gangs:
             return spec.priority
         known = self._of_gang.get(spec.gang)
         if known is None:
@@ -74,7 +78,7 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
 
     def turn(row: int) -> tuple[Turn, WithinGang]:
         spec = fleet.pod(row).spec
-        gang = snapshot.gangs.get(spec.gang)
+        gang = snapshot.gangs.get(spec.gang) if spec.gang else None
         if gang is None:
             return (-spec.priority, row not in nominated, spec.created_ns, spec.namespace, spec.name), ()
         known = gangs.get(gang.key)
@@ -88,20 +92,28 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
 
 def units_of(snapshot: Snapshot, rows: Sequence[int]) -> list[Unit]:
     """Single pods, and each gang's pods together, in the order in which the first of each stands in ``rows``."""
-    fleet, priorities = snapshot.fleet, PlacementPriorities(snapshot)
-    together: dict[str | int, list[int]] = {}
-    for row in rows:
-        together.setdefault(fleet.pod(row).spec.gang or row, []).append(row)
-    return [_unit(snapshot, tuple(pods), priorities.of(pods[0])) for pods in together.values()]
+    priorities = PlacementPriorities(snapshot)
+    units: dict[str | int, Unit] = {}
+    gangs: dict[str, list[int]] = {}
+    for row, pod in zip(rows, snapshot.fleet.pods_in(rows), strict=True):
+        gang = pod.spec.gang
+        if not gang:
+            units[row] = Unit((row,), pod.spec.ref, pod.spec.priority)
+        elif gang in gangs:
+            gangs[gang].append(row)
+        else:
+            gangs[gang] = [row]
+            units[gang] = _gang_unit(snapshot, pod.spec, priorities.of_pod(pod))
+    for gang, together in gangs.items():
+        units[gang] = replace(units[gang], rows=tuple(together))
+    return list(units.values())
 
 
-def _unit(snapshot: Snapshot, rows: tuple[int, ...], priority: int) -> Unit:
-    spec = snapshot.fleet.pod(rows[0]).spec
-    if not spec.gang:
-        return Unit(rows, spec.ref, priority)
+def _gang_unit(snapshot: Snapshot, spec: FleetPod, priority: int) -> Unit:
+    """Of the gang of a pod, the first of it that waits; without its rows."""
     namespace, name = split_key(spec.gang)
     known = snapshot.gangs.get(spec.gang)
-    return Unit(rows, Ref("Gang", name, namespace), priority, spec.gang, known.rule.required if known else "")
+    return Unit((), Ref("Gang", name, namespace), priority, spec.gang, known.rule.required if known else "")
 
 
 def nominations(snapshot: Snapshot) -> dict[int, int]:

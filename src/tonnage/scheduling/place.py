@@ -113,22 +113,24 @@ def _beyond(snapshot: Snapshot, rows: list[int], *, strict: bool) -> dict[int, R
     """The pods among them that wait whatever the nodes are, and why."""
     fleet, absent = snapshot.fleet, snapshot.absent_groups
     nodes = len(fleet.node_by_name)
-    asked = ((row, beyond(fleet.pod(row).spec, nodes, strict=strict, absent=absent)) for row in rows)
-    return {row: Reason(why, ((why, None),)) for row, why in asked if why}
+    found: dict[int, Reason] = {}
+    for row, pod in zip(rows, fleet.pods_in(rows), strict=True):
+        if why := beyond(pod.spec, nodes, strict=strict, absent=absent):
+            found[row] = Reason(why, ((why, None),))
+    return found
 
 
 def _without_score(fleet: Fleet, rows: list[int], cache: Cache) -> dict[int, Reason]:
     """The pods whose preferred terms cannot be read: kube-scheduler leaves them pending where several nodes fit."""
     found: dict[int, Reason] = {}
     said: dict[int, str] = {}  # by class: its pods have the same node affinity
-    for row in rows:
-        pod = fleet.pod(row)
-        if pod.class_id not in said:
+    for row, pod in zip(rows, fleet.pods_in(rows), strict=True):
+        text = said.get(pod.class_id)
+        if text is None:
             affinity = pod.spec.spec.affinity
             on_nodes = affinity.node_affinity if affinity else None
             terms = on_nodes.preferred_during_scheduling_ignored_during_execution if on_nodes else ()
-            said[pod.class_id] = unreadable(terms)
-        text = said[pod.class_id]
+            text = said[pod.class_id] = unreadable(terms)
         if text and len(feasible(fleet, row, cache)) > 1:
             found[row] = Reason(text, ((text, 1),))
     return found

@@ -18,6 +18,9 @@ from tonnage.fleet.namespaces import NamespaceLabels
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
 
+ANY: Mapping[str, str] = {}
+"""No label that all have."""
+
 
 class Term(msgspec.Struct, frozen=True):
     """A pod (anti-)affinity term as it applies to the pods of one class: defaults and label keys filled in."""
@@ -35,6 +38,11 @@ class Term(msgspec.Struct, frozen=True):
             return True
         by = self.namespace_selector
         return by is not None and selectors.matches(by, namespaces.labels(other.namespace))
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels that all pods have which the term selects."""
+        return self.selector.match_labels if self.selector is not None else ANY
 
     def widened(self) -> Term:
         """The term of a pod's own anti-affinity as kube-scheduler 1.36 applies it: where its namespaceSelector is
@@ -88,11 +96,14 @@ class Tallies:
         self._by_key: dict[bytes, Tally] = {}
         self._by_object: dict[int, tuple[object, Tally]] = {}  # which are kept, so that no other has their id
         self._followers: list[list[Tally]] = []  # by class: the tallies that count it
+        self._labelled: dict[tuple[str, str], list[PodClass]] = {}  # the same classes by each of their labels
         self._cursor = fleet.journal.end
 
-    def get(self, key: object, counts: Callable[[PodClass], bool], of: object = None) -> NDArray[np.int64]:
+    def get(
+        self, key: object, counts: Callable[[PodClass], bool], of: object = None, labels: Mapping[str, str] = ANY
+    ) -> NDArray[np.int64]:
         """Pods per node row as of the last refresh. ``key`` identifies ``counts``: it is called once a class. ``of``:
-        an object that alone identifies them too, and does not change."""
+        an object that alone identifies them too, and does not change. ``labels``: that all who count have."""
         if of is not None:
             known = self._by_object.get(id(of))
             if known is not None:
@@ -102,13 +113,19 @@ class Tallies:
         if tally is None:
             self.refresh()
             tally = self._by_key[encoded] = Tally(counts, len(self._fleet.alive))
-            for pod_class, followers in zip(self._fleet.classes.rows, self._followers, strict=True):
+            for pod_class in self._with(labels):
                 if counts(pod_class):
-                    followers.append(tally)
+                    self._followers[pod_class.id].append(tally)
                     self._count(tally, pod_class.id)
         if of is not None:
             self._by_object[id(of)] = of, tally
         return tally.per_node
+
+    def _with(self, labels: Mapping[str, str]) -> Sequence[PodClass]:
+        """Classes among which are all that have these labels."""
+        for label in labels.items():
+            return self._labelled.get(label, ())
+        return self._fleet.classes.rows
 
     def refresh(self) -> None:
         """Follow the fleet: new classes, new node rows, and pods bound and unbound since the last call."""
@@ -120,6 +137,8 @@ class Tallies:
             tally.per_node = grow(tally.per_node, (size,), 0)
         for pod_class in fleet.classes.rows[len(self._followers) :]:
             self._followers.append([t for t in self._by_key.values() if t.counts(pod_class)])
+            for label in pod_class.labels.items():
+                self._labelled.setdefault(label, []).append(pod_class)
         entries = fleet.journal.since(self._cursor)
         self._cursor = fleet.journal.end
         if entries is None:

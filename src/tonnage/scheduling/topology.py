@@ -40,6 +40,8 @@ TOO_MANY_VOLUMES = "node(s) exceed max volume count"
 NodeVolumeLimits."""
 
 Masks = list[tuple[str, Mask]]
+SILENT = (False, False)
+"""No hard rules, and no preferences."""
 Spread: TypeAlias = tuple[core.TopologySpreadConstraint, Term]
 """A topology spread constraint of a class, and whom it counts."""
 
@@ -92,7 +94,7 @@ class TopologyFilter:
         self._against: dict[int, tuple[int, list[Term]]] = {}
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
         self._company: dict[int, tuple[int, bool]] = {}
-        self._ruled: dict[int, tuple[bool, bool]] = {}  # by class, as of so many classes and that revision:
+        self._ruled: dict[PodClass, tuple[bool, bool]] = {}  # by class, as of so many classes and that revision:
         self._ruled_as_of = (0, 0)
         self._namespaces_revision = fleet.namespaces.revision
         self._claims: ClaimMasks = beside._claims if beside is not None else ClaimMasks(fleet)
@@ -142,21 +144,18 @@ class TopologyFilter:
 
     def is_silent(self, pod_class: PodClass) -> bool:
         """Whether where other pods stand neither forbids the class a node nor makes it prefer one."""
-        hard, soft = self._ruling(pod_class)
-        return not (hard or soft)
+        return self._ruling(pod_class) == SILENT
 
     def _ruling(self, pod_class: PodClass) -> tuple[bool, bool]:
         """Whether there are hard rules, and preferences of the class."""
-        fleet, number = self._fleet, pod_class.id
-        if pod_class is not fleet.classes.rows[number]:
-            return self._rules_on(pod_class)
+        fleet = self._fleet
         as_of = len(fleet.classes.rows), fleet.namespaces.revision
         if as_of != self._ruled_as_of:
             self._ruled.clear()
             self._ruled_as_of = as_of
-        known = self._ruled.get(number)
+        known = self._ruled.get(pod_class)
         if known is None:
-            known = self._ruled[number] = self._rules_on(pod_class)
+            known = self._ruled[pod_class] = self._rules_on(pod_class)
         return known
 
     def _rules_on(self, pod_class: PodClass) -> tuple[bool, bool]:
@@ -324,7 +323,7 @@ class TopologyFilter:
         def all_match(other: PodClass) -> bool:
             return all(self._selects(term, other) for term in terms)
 
-        per_node = self._tallies.get(("affinity", terms), all_match, terms)
+        per_node = self._tallies.get(("affinity", terms), all_match, terms, terms[0].labels)
         domains = [self._of(term.topology_key) for term in terms]
         labelled = _all([d.of_node >= 0 for d in domains])
         if not any(per_node[d.of_node >= 0].any() for d in domains) and all_match(pod_class):
@@ -344,7 +343,7 @@ class TopologyFilter:
 
     def _selected_by(self, term: Term) -> Ints:
         key = "selected", term.selector, term.namespaces, term.namespace_selector
-        return self._tallies.get(key, partial(self._selects, term), term)
+        return self._tallies.get(key, partial(self._selects, term), term, term.labels)
 
     def _carriers(self, term: Term) -> Ints:
         def carries(other: PodClass) -> bool:

@@ -122,16 +122,17 @@ class Turns:
 
     def seated(self) -> Seated:
         """How much is bound so far, as it was asked for: what a pod is worth does not depend on where it stands."""
-        priority, fleet = self._priorities.of, self._fleet
+        priority, fleet = self._priorities.of_pod, self._fleet
         memory, milli = int(fleet.cards.memory.max(initial=0)), dict[int, int]()
-        found = {priority(row): [0, 0] for row in self._rows}
+        found = {priority(pod): [0, 0] for pod in fleet.pods_in(self._rows)}
         (only, *more) = found or [0]
-        for row in self.binds:
-            one = found[priority(row) if more else only]
-            shape = fleet.pod_class(row).shape
-            if shape not in milli:
-                milli[shape] = worth(fleet.classes.shapes[shape].ask, memory)
-            one[0] += milli[shape]
+        for pod in fleet.pods_in(self.binds):
+            one = found[priority(pod) if more else only]
+            each = milli.get(pod.class_id)
+            if each is None:
+                shape = fleet.classes.shapes[fleet.classes.rows[pod.class_id].shape]
+                each = milli[pod.class_id] = worth(shape.ask, memory)
+            one[0] += each
             one[1] += 1
         return tuple((priority, devices, pods) for priority, (devices, pods) in sorted(found.items(), reverse=True))
 

@@ -34,8 +34,8 @@ class Gangs:
         self._assumed = assumed
         self._receipts = receipts
         self._pods: dict[str, list[int]] = {}
-        for row in pods:
-            gang = self._fleet.pod(row).spec.gang
+        for row, pod in zip(pods, self._fleet.pods_in(pods), strict=True):
+            gang = pod.spec.gang
             if gang:
                 self._pods.setdefault(gang, []).append(row)
         self._waits: dict[str, Refusal] = {}
