@@ -39,6 +39,7 @@ KEPT = {
     "tonnage.hollow.machines.Machines.see_deployment": STEPS,
     "tonnage.apiserver.controllers.meta.stamp_micro": STEPS,
     "tonnage.control.opt_in.as_annotations": STEPS,
+    "tonnage.control.outside.ReplayScaling.*": "what Dynamo's replay calls",
     "tonnage.kube.verbs.Client.test_and_set": "a way of writing that tests ask of the embedded API",
     "tonnage.apiserver.openapi.custom_schema": "what tests install on a real API server to compare with",
     "tonnage.inference.disaggregation.*.held_blocks": LOOKED_AT,

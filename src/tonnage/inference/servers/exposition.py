@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tonnage.inference import tables
@@ -43,7 +43,7 @@ class ExpositionSample(NamedTuple):
     value: float
 
 
-@cache
+@lru_cache(maxsize=64)
 def _buckets(name: str, edges: tuple[float, ...]) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
     """Name and labels of a histogram's buckets: the same of every engine."""
     return [(f"{name}_bucket", (("le", edge),)) for edge in (*map(repr, edges), "+Inf")]
