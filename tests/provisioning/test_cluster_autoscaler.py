@@ -16,12 +16,12 @@ from tonnage.objects.karpenter import NodePool
 from tonnage.provisioning.candidates import MovablePod, RunningNode
 from tonnage.provisioning.catalogue import OfferingKey
 from tonnage.provisioning.cluster_autoscaler import expanders
+from tonnage.provisioning.cluster_autoscaler.eviction import keeps_local_data
 from tonnage.provisioning.cluster_autoscaler.expanders import ExpansionOption
 from tonnage.provisioning.cluster_autoscaler.options import AutoscalingOptions
 from tonnage.provisioning.cluster_autoscaler.scale_down import (
     Unneeded,
     deletions,
-    keeps_local_data,
     pod_keeps,
     unneeded,
     utilization,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import InputError
-from tonnage.traffic.traces import describe, load_trace
+from tonnage.traffic.trace_summary import describe
+from tonnage.traffic.traces import load_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 23:59:59.9999999,374,44
@@ -172,7 +173,7 @@ def test_a_binary_file_is_not_taken_for_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_description_has_rates_and_lengths(tmp_path: Path) -> None:
-    rows = dict(describe(load_trace(written(tmp_path, AZURE, "small.csv"))))
+    rows = dict(describe(load_trace(written(tmp_path, AZURE, "small.csv"))).rows())
     assert rows == {
         "source": "small.csv",
         "requests": "3",

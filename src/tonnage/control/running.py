@@ -12,7 +12,7 @@ from tonnage.fleet.volumes import folded
 from tonnage.objects import core, karpenter, policy, selectors
 from tonnage.objects.base import POD_DELETION_COST
 from tonnage.provisioning.candidates import MovablePod, RunningNode
-from tonnage.provisioning.cluster_autoscaler.scale_down import SAFE_TO_EVICT, keeps_local_data
+from tonnage.provisioning.cluster_autoscaler.eviction import SAFE_TO_EVICT, keeps_local_data
 from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 from tonnage.scheduling.budgets import Budgets

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -22,6 +21,7 @@ from tonnage.objects import karpenter
 from tonnage.provisioning.candidates import MovablePod, RunningNode, protected
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cluster_autoscaler import fitting
+from tonnage.provisioning.cluster_autoscaler.eviction import SAFE_TO_EVICT
 from tonnage.provisioning.cluster_autoscaler.fitting import Fitting
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.group_pools import is_node_group, spare
@@ -29,8 +29,6 @@ from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import BoundPod, PendingPod
 from tonnage.provisioning.standing import StandingNode
 
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 EVICTION_NS = 120 * 10**9
 """How long pods of a node that is drained are asked to go before that has failed (MaxPodEvictionTime)."""
@@ -144,18 +142,6 @@ def utilization(one: RunningNode, options: AutoscalingOptions = DEFAULTS) -> flo
     else:
         used = {name: one.allocatable.get(name, 0) - one.node.free.get(name, 0) for name in ("cpu", "memory")}
     return max((used[name] / one.allocatable[name] for name in used if one.allocatable.get(name)), default=0.0)
-
-
-def keeps_local_data(volumes: Iterable[Mapping[str, Any]], annotations: Mapping[str, str]) -> bool:
-    """Whether a pod with these volumes loses data when it leaves its node: any emptyDir on disk or hostPath that it
-    does not name as safe to lose."""
-    safe = {name.strip() for name in annotations.get(SAFE_VOLUMES, "").split(",")}
-    for volume in volumes:
-        empty = volume.get("emptyDir")
-        on_disk = isinstance(empty, dict) and empty.get("medium") != "Memory"
-        if (on_disk or volume.get("hostPath") is not None) and volume.get("name") not in safe:
-            return True
-    return False
 
 
 def pod_keeps(pod: MovablePod, now_ns: int, options: AutoscalingOptions = DEFAULTS) -> str:
