@@ -175,7 +175,7 @@ class Outlook:
         """The smallest change after which the pod fits on a node; of a gang, its minimum."""
         if not self.nodes:
             return ()
-        from tonnage.scheduling.why import gang as why_gang  # for pending pods alone
+        from tonnage.scheduling.why import gang as why_gang  # for pending pods only
         from tonnage.scheduling.why import search
 
         cache = Cache(snapshot.fleet)

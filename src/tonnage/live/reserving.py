@@ -122,37 +122,47 @@ def release(client: Client, pod: Ref, claim: Ref, given: ClaimAllocation | None)
 
 def _delete(client: Client, pod: Ref, claim: Ref) -> Outcome:
     """Delete the claim that was made for the pod's extended resources. Raises ClientError."""
-    for tries in range(TRIES):
-        try:
-            found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
-            meta = found["metadata"]
-            if all(one.get("uid") != pod.uid for one in meta.get("ownerReferences", ())):
-                return Stale(f"{claim} is of another pod")
-            rest = [one for one in meta.get("finalizers", ()) if one != DELETE_PROTECTION]
-            if len(rest) < len(meta.get("finalizers", ())):
-                client.replace(RESOURCE_CLAIMS, {**found, "metadata": {**meta, "finalizers": rest}}, claim.namespace)
-            client.delete(RESOURCE_CLAIMS, claim.name, claim.namespace, uid=meta["uid"])
-            return Applied()
-        except ApiError as error:
-            if error.code == 404:
-                return Applied()
-            if error.code != 409 or tries + 1 == TRIES:
-                raise
-    raise AssertionError("the last try returns or raises")
+
+    def once() -> Outcome:
+        found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        meta = found["metadata"]
+        if all(one.get("uid") != pod.uid for one in meta.get("ownerReferences", ())):
+            return Stale(f"{claim} is of another pod")
+        rest = [one for one in meta.get("finalizers", ()) if one != DELETE_PROTECTION]
+        if len(rest) < len(meta.get("finalizers", ())):
+            client.replace(RESOURCE_CLAIMS, {**found, "metadata": {**meta, "finalizers": rest}}, claim.namespace)
+        client.delete(RESOURCE_CLAIMS, claim.name, claim.namespace, uid=meta["uid"])
+        return Applied()
+
+    try:
+        return _written(once)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return Applied()
 
 
 def _changed(client: Client, claim: Ref, change: Callable[[JsonObject], Outcome | None]) -> Outcome:
-    """Write the claim's status as changed, read again where somebody else was faster; or what the change says."""
-    for tries in range(TRIES):
+    """Write the claim's status as changed, or what the change says. Raises ClientError."""
+
+    def once() -> Outcome:
         found = client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         if claim.uid not in ("", found["metadata"].get("uid")):
             return Stale(f"{claim} is gone")
+        said = change(found)
+        if said is not None:
+            return said
+        client.replace(RESOURCE_CLAIMS, found, claim.namespace, "status")
+        return Applied()
+
+    return _written(once)
+
+
+def _written(once: Callable[[], Outcome]) -> Outcome:
+    """What a reading and a writing come to, done again where somebody else was faster. Raises ClientError."""
+    for tries in range(TRIES):
         try:
-            said = change(found)
-            if said is not None:
-                return said
-            client.replace(RESOURCE_CLAIMS, found, claim.namespace, "status")
-            return Applied()
+            return once()
         except ApiError as error:
             if error.code != 409 or tries + 1 == TRIES:
                 raise

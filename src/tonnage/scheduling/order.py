@@ -21,7 +21,7 @@ Places = tuple[tuple[int, int], ...]
 
 
 class Unit(Struct, frozen=True, gc=False):
-    """Pending pods and are placed together: one pod, or a gang's. ``region_key``: the node label whose value they
+    """Pending pods that are placed together: one pod, or a gang's. ``region_key``: the node label whose value they
     must share, empty for none."""
 
     rows: tuple[int, ...]
