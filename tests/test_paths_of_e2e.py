@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,12 @@ def test_no_end_to_end_test_stands_where_nobody_plays_it() -> None:
     marked.discard(Path(__file__).relative_to(ROOT))
     assert len(marked) >= 3
     assert not [str(path) for path in sorted(marked) if not any(path.is_relative_to(folder) for folder in PATHS)]
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Outside a package, pytest imports a file by its name alone and cannot collect the second of one name."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(names) > 100 and not [name for name, times in names.items() if times > 1]
 
 
 # ---- what runs side by side ----

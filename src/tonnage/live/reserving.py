@@ -159,7 +159,7 @@ def _changed(client: Client, claim: Ref, change: Callable[[JsonObject], Outcome 
 
 
 def _written(once: Callable[[], Outcome]) -> Outcome:
-    """What a reading and a writing come to, done again where somebody else was faster. Raises ClientError."""
+    """What a read and a write come to, retried where somebody else wrote first. Raises ClientError."""
     for tries in range(TRIES):
         try:
             return once()
