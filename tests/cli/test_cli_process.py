@@ -26,7 +26,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["simulate", "--help"], ["trace", "fit", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    heavy = {"numpy", "rich", "msgspec", "yaml", "promql_parser", "multiprocessing"}
+    heavy = {"numpy", "rich", "msgspec", "yaml", "promql_parser", "multiprocessing", "tomllib"}
     ran = python(
         "import sys\nfrom tonnage.cli import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit as done:\n    assert done.code == 0\n"

@@ -201,12 +201,12 @@ def _run(arguments: list[str], program: str) -> int:
 
 def _configured(arguments: Sequence[str]) -> dict[str, Any] | None:
     """What the config file sets, where a command is run that options are for. Raises InputError."""
-    from tonnage.cli import config
-
     asks = arguments[:1] in ([], ["config"]) or {"-h", "--help", "--version"} & set(arguments)
-    if asks or os.environ.get(COMPLETING) or config.find() is None:
+    if asks or os.environ.get(COMPLETING):
         return None
-    return config.load(cli).defaults
+    from tonnage.cli import config  # costs as much as half of the help
+
+    return None if config.find() is None else config.load(cli).defaults
 
 
 def _usage(error: click.UsageError, program: str) -> str:
