@@ -28,7 +28,7 @@ from tonnage.errors import InputError
 from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE
 from tonnage.fleet.claim_asks import key_of
 from tonnage.fleet.cluster_state import State
-from tonnage.fleet.filters import UNSCHEDULABLE, refusal
+from tonnage.fleet.filters import cordoned
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.state import Fleet
 from tonnage.partitioning.fleet_layouts import as_instances, as_layout, busy_in, instances_of
@@ -92,8 +92,7 @@ def _bind(state: State, decision: Bind) -> Stale | None:
     if pod.node >= 0:
         return Stale(f"pod {pod.key} is bound already")
     shape = fleet.classes.shapes[fleet.pod_class(pod_row).shape]
-    cordoned = refusal(shape, fleet.node(node), schedulable=bool(fleet.schedulable[node])) == UNSCHEDULABLE
-    if cordoned or fleet.node(node).leaving:
+    if cordoned(shape, schedulable=bool(fleet.schedulable[node])) or fleet.node(node).leaving:
         return Stale(f"node {decision.node.name} is cordoned, not Ready or terminating")
     return _claims(fleet, pod_row, node, decision)
 

@@ -48,7 +48,7 @@ _DEFAULT_GRACE_S = 30
 
 def stamp(now_s: float) -> str:
     """Seconds since the epoch as the API writes times."""
-    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(now_s, UTC).isoformat(timespec="seconds")[:-6] + "Z"  # of strftime's time, a third
 
 
 def stamped(text: str) -> float:

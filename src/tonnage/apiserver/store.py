@@ -53,6 +53,14 @@ class Stored:
         copy: JsonObject = _decode(self.raw)
         return copy
 
+    def apart(self, *fields: str) -> JsonObject:
+        """The object as a dict of the caller's own, and the objects in these fields of it; what is below those is
+        shared: read only."""
+        copy = dict(self.object)
+        for field in fields:
+            copy[field] = dict(copy.get(field) or {})
+        return copy
+
     def cool(self) -> None:
         """Forget the dict; the bytes stay."""
         self._object = None

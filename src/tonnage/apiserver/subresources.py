@@ -119,7 +119,7 @@ def bind(writes: Writes, namespace: str, name: str, binding: JsonObject, options
         raise StatusError(500, "", "target.name: Required value")
     with writes.store.lock:
         old = writes.read(PODS, namespace, name)
-        pod = old.fresh()
+        pod = old.apart("metadata", "spec", "status")
         _check_bindable(pod, meta)
         pod["spec"]["nodeName"] = target["name"]
         for key in ("labels", "annotations"):

@@ -159,7 +159,7 @@ class Writes:
     def server_managed(
         self, resource: Resource, old: Stored, new: JsonObject, options: WriteOptions, *, owned: bool = False
     ) -> Stored:
-        """Store a version that the server itself made of ``old.fresh()``: it is not checked again."""
+        """Store a version that the server itself made of ``old``, changing none of its parts: not checked again."""
         return self._finish(resource, old, new, options, "", owned)
 
     def _replace(

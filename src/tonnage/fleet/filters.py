@@ -53,7 +53,7 @@ def refusal(shape: Shape, node: NodeRow, *, schedulable: bool = True) -> int:
     """The first filter that refuses this node; :class:`tonnage.scheduling.view.ShapeView` says the same of all nodes of
     a fleet at once. ``schedulable``: the node is neither cordoned nor still to be initialised."""
     name = node.spec.name
-    if not (schedulable or selectors.tolerates(shape.tolerations, CORDON)):
+    if cordoned(shape, schedulable=schedulable):
         return UNSCHEDULABLE
     if shape.node_name and shape.node_name != name:
         return OTHER_NAME
@@ -66,6 +66,11 @@ def refusal(shape: Shape, node: NodeRow, *, schedulable: bool = True) -> int:
     if not reaches(shape.reach, node.labels, name):
         return UNREACHED
     return OPEN if declares(shape, node.spec.features) else UNFEATURED
+
+
+def cordoned(shape: Shape, *, schedulable: bool) -> bool:
+    """Whether the first filter refuses a node: it is not ``schedulable``, and the shape does not tolerate a cordon."""
+    return not (schedulable or selectors.tolerates(shape.tolerations, CORDON))
 
 
 def reaches(reach: Iterable[Reach], labels: Mapping[str, str], name: str) -> bool:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tonnage.decisions import Applied, Outcome, Refused
@@ -106,9 +106,12 @@ class Aside:
             self._todo.pop(key, None)
             return key not in self._under_way
 
-    @contextmanager
-    def bindings_first(self) -> Iterator[None]:
+    def bindings_first(self) -> AbstractContextManager[None]:
         """While inside, bindings are under way."""
+        return self._bindings_first() if self._threads else nullcontext()
+
+    @contextmanager
+    def _bindings_first(self) -> Iterator[None]:
         with self._changed:
             self._bindings += 1
         try:

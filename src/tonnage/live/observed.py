@@ -235,8 +235,10 @@ class Observed(State):
         row, claims = self.fleet.pod_by_key.get((decision.pod.namespace, decision.pod.name)), self.fleet.device_claims
         if row is None:
             return []
+        if not (used := claims.used_by(row)):
+            return []
         given = {(one.claim.namespace, one.claim.name): one for one in decision.claims}
-        found = ((key, claims.claims[key]) for key in claims.used_by(row))
+        found = ((key, claims.claims[key]) for key in used)
         return [(Ref(one.kind, one.name, one.namespace, one.metadata.uid), given.get(key)) for key, one in found]
 
     def _need(self, pod: core.Pod) -> VolumeNeed:
