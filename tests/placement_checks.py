@@ -86,9 +86,11 @@ def check_table_equals_rebuild(cache: Cache) -> None:
     fresh = Cache(fleet)
     for pod_class in fleet.classes.rows:
         kept, built = cache.view(pod_class, "binpack"), fresh.view(pod_class, "binpack")
-        for name in ("why", "selected", "untainted", "key"):
-            alive = fleet.alive
+        alive = fleet.alive
+        for name in ("why", "able", "key"):
             assert np.array_equal(getattr(kept, name)[alive], getattr(built, name)[alive]), name
+        for name in ("selected", "untainted", "featured", "points"):
+            assert np.array_equal(getattr(kept.opened, name)[alive], getattr(built.opened, name)[alive]), name
         assert (kept.key[~fleet.alive] == NEVER).all()
         for ours, theirs in zip(
             cache.topology.masks(pod_class, kept), fresh.topology.masks(pod_class, built), strict=True

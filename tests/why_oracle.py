@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 
+from tonnage.fleet.asks import Kind
 from tonnage.fleet.filters import CORDON
 from tonnage.fleet.state import Fleet, NodeRow
 from tonnage.objects import core, selectors
@@ -16,6 +17,7 @@ from tonnage.scheduling import place
 from tonnage.scheduling.why import requests as why_requests
 from tonnage.scheduling.why.changes import (
     AddNode,
+    AskWhole,
     Cost,
     DropAffinity,
     DropNodeName,
@@ -48,9 +50,10 @@ def smaller(fleet: Fleet, row: int, than: Cost, *, most: int = 3) -> Iterator[Po
         node = fleet.node(node_row)
         cordoned = not fleet.schedulable[node_row] and not selectors.tolerates(pod.spec.tolerations, CORDON)
         pods = [fleet.pod(other) for other in sorted(node.pods)]
-        leaves = [Leave(p.spec.namespace, p.spec.name, name, _held(p.devices, p.pieces)) for p in pods]
+        leaves: list[Edit] = [Leave(p.spec.namespace, p.spec.name, name, _held(p.devices, p.pieces)) for p in pods]
+        whole = list(_in_whole(fleet, row, node_row))
         always: list[Edit] = [Uncordon(name)] if cordoned else []
-        yield from _on(fleet, row, name, _fixed(pod.spec, node, name), always, leaves, than, most)
+        yield from _on(fleet, row, name, _fixed(pod.spec, node, name), always, [*leaves, *whole], than, most)
         add = AddNode(name)
         if add.name not in fleet.node_by_name:
             yield from _on(fleet, row, add.name, _fixed(pod.spec, node, add.name), [add], [], than, most)
@@ -62,7 +65,7 @@ def _on(
     name: str,
     ways: Iterable[Sequence[Edit]],
     always: Sequence[Edit],
-    leaves: Sequence[Leave],
+    leaves: Sequence[Edit],
     than: Cost,
     most: int,
 ) -> Iterator[PodChange]:
@@ -81,6 +84,13 @@ def _on(
                         change = PodChange(name, (*fixed, *chosen, *lowers))
                         if cost_of(change.edits) < than:
                             yield change
+
+
+def _in_whole(fleet: Fleet, row: int, node_row: int) -> Iterator[Edit]:
+    """Whole devices in place of their memory, on a node that does not say how much there is."""
+    ask, cards = fleet.classes.shapes[fleet.pod_class(row).shape].ask, fleet.cards
+    if ask.kind is Kind.MEMORY and not ask.refused and not cards.memory[node_row] and not cards.numbers[node_row]:
+        yield AskWhole(fleet.node(node_row).spec.name, ask.resource, ask.count)
 
 
 def _amounts(now: int) -> Iterator[int]:

@@ -201,6 +201,15 @@ def test_right_sizing_keeps_the_gpu_and_the_room_that_pods_need() -> None:
     assert known.steps[0].saved_micro_usd > 0
 
 
+@pytest.mark.parametrize(
+    ("zone", "sized"), [("", True), ("us-east-1b", True), ("eu-west-1a", False), ("us-west-2c", False)]
+)
+def test_right_sizing_leaves_nodes_of_other_regions_as_their_prices_are_not_known(zone: str, sized: bool) -> None:
+    row = usage(gpus_used=Fraction(1), nodes=1, cpu_milli_per_pod=3000, memory_bytes_per_pod=20 << 30, zone=zone)
+    found, left, _ = on_usage([row], ("right-sizing",), prices.load(), SavingsSettings())
+    assert ([one.instance_type for one in left] != [L40S], found.saved_micro_usd > 0) == (sized, sized)
+
+
 def test_business_hours_are_cut_out_of_days_and_leave_weekends() -> None:
     hours = BusinessHours()
     parts = list(hours.within(MONDAY + 10 * NS_PER_HOUR, MONDAY + 8 * 24 * NS_PER_HOUR))

@@ -58,7 +58,13 @@ def said(folder: Path, text: str) -> list[tuple[int, str]]:
         ({"gpu-fraction": "0.5", "gpu-memory": "2000"}, "{}", 7, "exclude each other"),
         ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "none"}, "{}", 8, "is not a whole number"),
         ({"gpu-fraction": "0.5"}, "{nvidia.com/gpu: 1}", 7, "cannot be combined with a request for a whole GPU"),
-        ({}, "{nvidia.com/gpu: 1, nvidia.com/gpumem-percentage: 150}", 8, "more than 100 per cent"),
+        ({"gpu-fraction": "1.0"}, "{}", 7, "is not a number between 0 and 1"),
+        ({"gpu-fraction": "NaN"}, "{}", 7, "is not a number between 0 and 1"),
+        ({"gpu-memory": "0"}, "{}", 7, "is not a whole number"),
+        ({"gpu-fraction-num-devices": "2"}, "{}", 7, "is of no use without gpu-fraction"),
+        ({}, "{nvidia.com/gpu: 1, nvidia.com/gpumem-percentage: 150}", 10, "more than 100 per cent"),
+        ({}, "{nvidia.com/gpu: 1, nvidia.com/gpucores: 130}", 10, "nvidia.com/gpucores 130 is more than 100 per cent"),
+        ({}, "{nvidia.com/gpumem: 4000, nvidia.com/mig-1g.5gb: 1}", 10, "cannot be combined with MIG instances"),
     ],
 )
 def test_a_part_that_there_cannot_be_is_an_error(
@@ -73,6 +79,19 @@ def test_a_part_that_there_cannot_be_is_an_error(
 def test_the_annotation_of_a_template_is_named_at_its_line(tmp_path: Path) -> None:
     ((at, message),) = said(tmp_path, DEPLOYMENT)
     assert (at, "'1.5'" in message) == (10, True)
+
+
+def test_what_helps_is_said_of_resources_where_there_are_no_annotations(tmp_path: Path) -> None:
+    file = tmp_path / "set.yaml"
+    for annotation, helps in (
+        ("other: x", "nvidia.com/gpucores up to 100"),
+        ("gpu-fraction: '2'", "above 0 and below"),
+    ):
+        file.write_text(
+            POD.format(annotations=f"    {annotation}", limits="{nvidia.com/gpu: 1, nvidia.com/gpucores: 130}")
+        )
+        (found,) = diagnose(Setting(read([file]).objects, Catalogue.load()))
+        assert helps in found.help
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,10 @@ def test_memory_of_gpus_is_asked_for_and_no_node_says_how_much_there_is(
     told = json.loads(done.out)["told"]
     assert done.code == 1
     assert "1 node(s) do not say how much memory their GPUs have" in told["line"]
-    assert told["help"].startswith("label the nodes with nvidia.com/gpu.memory")
+    assert told["help"] == (
+        "label the nodes with nvidia.com/gpu.memory, as GPU feature discovery does, or request 1 whole nvidia.com/gpu "
+        "instead of GPU memory: node gpu-1 does not say how much its GPUs have"
+    )
     labelled = "{nvidia.com/gpu.memory: '81920'}"
     file.write_text(ONE_GPU.format(labels=labelled, annotations=annotations, limits=limits))
     assert tonnage(capfd, "why", "part", file).code == 0

@@ -125,6 +125,7 @@ def test_a_reading_per_metric_is_required() -> None:
 
 
 @pytest.mark.report(201)
+@pytest.mark.parametrize("kind", ["External", "Object"])
 @pytest.mark.parametrize(
     ("spec", "pods", "value", "replicas", "verdict"),
     [
@@ -132,13 +133,19 @@ def test_a_reading_per_metric_is_required() -> None:
         (4, 3, 29, None, "within tolerance of its target: the 3 current pods stay"),
         (4, 5, 60, 6, "above target"),
         (4, 4, 41, None, "asks for the current replicas"),
+        (4, 5, 45, 5, "within tolerance of its target: the 5 current pods stay"),
+        (4, 5, 44, 5, "q asks for 5 replicas"),
+        (4, 5, 56, 6, "above target"),
+        (1, 2, 20, 2, "within tolerance of its target: the 2 current pods stay"),
+        (6, 3, 34, None, "q asks for 4 replicas"),
+        (4, 0, 48, 5, "above target"),
     ],
 )
 def test_within_tolerance_an_external_metric_asks_for_the_pods_that_there_are(
-    spec: int, pods: int, value: int, replicas: int | None, verdict: str
+    spec: int, pods: int, value: int, replicas: int | None, verdict: str, kind: str
 ) -> None:
     """As kube-controller-manager 1.36 does (kubernetes#138505): the count of status, not of spec, is kept."""
-    metric = hpa.Metric("External", "q", TargetKind.AVERAGE_VALUE, 10_000)
+    metric = hpa.Metric(kind, "q", TargetKind.AVERAGE_VALUE, 10_000)
     object_ = hpa.HpaSpec(Ref("HorizontalPodAutoscaler", "h"), Ref("Deployment", "d"), 20, (metric,))
     scale, state = hpa.recommend(
         object_,
@@ -152,3 +159,15 @@ def test_within_tolerance_an_external_metric_asks_for_the_pods_that_there_are(
     assert (scale.replicas if scale else None) == replicas
     assert verdict in state.reason.verdict
     assert "above target" not in state.reason.verdict or value > 10 * pods
+
+
+def test_fewer_replicas_above_the_target_are_not_called_below_it() -> None:
+    """Five replicas are wanted and three are there: 34 for three is above the target of 10 each, and four are enough."""
+    metric = hpa.Metric("External", "q", TargetKind.AVERAGE_VALUE, 10_000)
+    object_ = hpa.HpaSpec(Ref("HorizontalPodAutoscaler", "h"), Ref("Deployment", "d"), 20, (metric,))
+    state, readings = hpa.HpaState(), [MetricReading(milli=34_000)]
+    for minute in range(7):
+        counts = {"current_replicas": 5, "ready_replicas": 3, "status_replicas": 3}
+        scale, state = hpa.recommend(object_, state, readings, **counts, now_ns=minute * 60 * NS_PER_S)
+    assert scale is not None
+    assert (scale.replicas, state.reason.verdict) == (4, "External metric q asks for 4 replicas")

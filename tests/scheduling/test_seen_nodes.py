@@ -42,7 +42,7 @@ def test_only_what_is_asked_for_tells_nodes_apart(fields: dict[str, Any], kinds:
     made = machines(8)
     row = made.add_pod(pod("p", gpus=1, **fields))
     view = place.Cache(made).view(made.pod_class(row), "binpack")
-    assert len(set(view.kinds[made.node_rows()].tolist())) == kinds
+    assert len(set(view.opened.kinds[made.node_rows()].tolist())) == kinds
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from builders import GPU, HOSTNAME, ZONE, affinity_term, away, expression, fleet, node, on_nodes, pod, spread
@@ -12,8 +13,9 @@ from deep_seeds import deep
 from tonnage.fleet.devices import Cut, How
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.state import Fleet, FleetPod
+from tonnage.objects import core
 from tonnage.scheduling import place
-from tonnage.scheduling.why.changes import PodChange
+from tonnage.scheduling.why.changes import PodChange, apply
 from tonnage.scheduling.why.gang import LowerMinimum, MorePlaces, RelaxLevel
 from tonnage.scheduling.why.search import EVERY, smallest
 from why_checks import check_change, check_gang, check_none_smaller, waiting
@@ -227,6 +229,61 @@ def test_a_resource_that_no_node_has_is_dropped(resource: str) -> None:
     assert texts(made, one) == [f"drop resource {resource}: no node has it"]
 
 
+PARTS = [
+    pytest.param({"nvidia.com/gpumem": 40960}, {}, 1, id="HAMi's memory alone is of one GPU"),
+    pytest.param({GPU: 2, "nvidia.com/gpumem": 40960}, {}, 2, id="of as many GPUs as it names"),
+    pytest.param({GPU: 1, "nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 20}, {}, 1, id="cores go too"),
+    pytest.param({}, {"gpu-memory": "40960"}, 1, id="Run:ai's annotation"),
+    pytest.param({}, {"gpu-memory": "40960", "gpu-fraction-num-devices": "2"}, 2, id="on two GPUs"),
+]
+
+
+@pytest.mark.parametrize(("resources", "annotations", "count"), PARTS)
+def test_where_no_node_says_its_gpu_memory_whole_gpus_are_asked_for_in_its_place(
+    resources: dict[str, int], annotations: dict[str, str], count: int
+) -> None:
+    one = pod("waiting", resources=resources, annotations=annotations)
+    made = fleet(node("n", gpus=2), pods=[one])
+    found = change(made, one)
+    assert [edit.text() for edit in found.edits] == [
+        f"request {count} whole {GPU} instead of GPU memory: node n does not say how much its GPUs have"
+    ]
+    with made.what_if():
+        after = apply(made, made.pod_by_key["default", "waiting"], found)
+        spec = made.pod(after).spec
+        assert (core.pod_requests(spec.spec)[GPU], spec.annotations) == (count, {})
+        assert made.bind(after, 0) == tuple(range(count))
+
+
+@pytest.mark.parametrize(("resources", "annotations", "count"), PARTS)
+def test_whole_gpus_are_not_proposed_where_too_few_are_free(
+    resources: dict[str, int], annotations: dict[str, str], count: int
+) -> None:
+    one = pod("waiting", resources=resources, annotations=annotations)
+    made = fleet(node("n", gpus=2), pods=[one], bound={"n": [pod("user", gpus=3 - count)]})
+    row = made.pod_by_key["default", "waiting"]
+    assert smallest(made, row, place.Cache(made), frozenset({"pod", "lower"})).change is None
+
+
+def test_where_another_node_says_its_gpu_memory_a_node_like_it_is_tried_before_whole_gpus() -> None:
+    one = pod("waiting", resources={GPU: 1, "nvidia.com/gpumem": 40960})
+    labelled = node("labelled", gpus=1, labels={"nvidia.com/gpu.memory": "81559"})
+    made = fleet(labelled, node("n", gpus=1), pods=[one], bound={"labelled": [pod("user", gpus=1)]})
+    assert texts(made, one, frozenset({"pod", "lower", "add"})) == ["add one node like labelled"]
+    (text,) = texts(made, one, frozenset({"pod", "lower"}))
+    assert text.startswith(f"request 1 whole {GPU} instead of GPU memory: node n")
+
+
+def test_the_container_that_asked_for_gpu_memory_asks_for_the_gpu() -> None:
+    small, large = {"cpu": "1"}, {"cpu": "1", "nvidia.com/gpumem": "4096"}
+    containers = [{"name": name, "resources": {"limits": limits}} for name, limits in (("a", small), ("b", large))]
+    one = pod("waiting", spec=msgspec.convert({"containers": containers}, core.PodSpec))
+    made = fleet(node("n", gpus=1), pods=[one])
+    with made.what_if():
+        after = made.pod(apply(made, made.pod_by_key["default", "waiting"], change(made, one))).spec.spec
+    assert [dict(one.resources.limits) for one in after.containers] == [small, {"cpu": "1", GPU: "1"}]
+
+
 def test_what_some_node_has_is_never_dropped() -> None:
     one = pod("waiting", resources={"example.com/licences": 2})
     made = fleet(node("full", resources={"example.com/licences": 1}), pods=[one])
@@ -296,6 +353,28 @@ def test_a_card_is_cut_beside_one_in_use_though_its_label_says_another_memory_th
         node("n", gpus=2, labels={**A100_LABELS, "nvidia.com/gpu.memory": label}), pods=[one], bound={"n": [user]}
     )
     assert texts(made, one) == [text]
+
+
+@pytest.mark.parametrize(
+    ("labels", "profile"),
+    [
+        ({}, "1g.5gb"),
+        ({"nvidia.com/gpu.product": "Tesla-T4"}, "1g.5gb"),
+        (A100_LABELS, "3g.40gb"),
+    ],
+    ids=["a GPU that no label names", "a GPU without MIG", "another GPU's profile"],
+)
+def test_a_profile_that_the_cards_cannot_be_cut_to_is_dropped(labels: dict[str, str], profile: str) -> None:
+    one = pod("waiting", resources={f"nvidia.com/mig-{profile}": 1})
+    made = fleet(node("n", gpus=2, labels=labels), pods=[one])
+    assert texts(made, one) == [f"drop resource nvidia.com/mig-{profile}: no node has it"]
+
+
+def test_a_card_is_cut_though_no_label_says_its_memory_and_others_are_in_use() -> None:
+    one = pod("waiting", resources={"nvidia.com/mig-3g.40gb": 2})
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    made = fleet(node("n", gpus=2, labels=labels), pods=[one], bound={"n": [pod("user", gpus=1)]})
+    assert texts(made, one) == ["change the MIG layout of GPU 1 on node n to 2 x 3g.40gb, with MIG strategy mixed"]
 
 
 def test_a_card_in_use_is_not_cut() -> None:

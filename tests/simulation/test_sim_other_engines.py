@@ -6,17 +6,13 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tonnage.errors import Where
+from tonnage.health.other_engines import too_few_gpus
 from tonnage.health.setting import Pods
-from tonnage.objects import core
-from tonnage.objects.base import ObjectMeta
 from tonnage.objects.templates import templates
 from tonnage.simulation import scenario
-from tonnage.simulation.findings.engines import too_few_gpus, unknown_modes
 from tonnage.simulation.result import Result
 from tonnage.simulation.run import run
 from workload_manifests import objects
@@ -112,15 +108,3 @@ def test_more_ranks_than_gpus_are_a_finding(command: str, arguments: str, gpus: 
 
 def pod_of(container: dict[str, object]) -> dict[str, object]:
     return {"spec": {"containers": [container]}}
-
-
-@pytest.mark.parametrize(("mode", "told"), [("strict", 0), ("fair", 0), ("Strict", 1), ("", 1)])
-def test_a_mode_of_time_slicing_that_does_not_exist_is_a_finding(mode: str, told: int) -> None:
-    meta = ObjectMeta(name="a", namespace="b", annotations={"tonnage.dev/gpu-time-slicing": mode})
-    pod = core.Pod(
-        api_version="v1", kind="Pod", metadata=meta, spec=core.PodSpec(containers=[core.Container(name="c")])
-    )
-    made = SimpleNamespace(template=SimpleNamespace(metadata=meta), object=pod, namespace="b", where=Where)
-    found = list(unknown_modes([made]))
-    assert [one.rule for one in found] == ["gpu-time-slicing-unknown"] * told
-    assert all(repr(mode) in one.message for one in found)

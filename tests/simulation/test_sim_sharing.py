@@ -210,6 +210,9 @@ def test_the_time_taken_of_a_gpu_never_exceeds_the_time_that_passed(seed: int, l
         ([("0.5", "strict"), ("0.25", "fair")], [0.5, 0.5]),
         ([("0.2", "fair"), ("0.2", "fair"), ("0.6", "fair")], [0.2, 0.2, 0.6]),
         ([("0.5", ""), ("0.25", "")], [0.5, 0.5]),
+        ([("0.5", "strict"), ("0.25", "")], [0.5, 0.5]),
+        ([("0.25", "fair"), ("0.5", "")], [0.35, 0.65]),
+        ([("0.3", "strict"), ("0.3", "strict"), ("0.2", "")], [0.3, 0.3, 0.4]),
     ],
 )
 def test_leases_hold_strict_pods_to_their_share_and_give_fair_ones_what_is_left(
@@ -230,11 +233,74 @@ def test_leases_hold_strict_pods_to_their_share_and_give_fair_ones_what_is_left(
     assert [speed / alone for speed in speeds] == [pytest.approx(part, abs=0.04) for part in parts]
 
 
+def test_a_part_of_the_memory_is_a_share_of_the_time_that_is_lent_by_leases() -> None:
+    cluster = world(start_s=0)
+    node = cut_node(cluster, {})
+    quarter = str(int(cluster.fleet.cards.memory[cluster.fleet.node_by_name[node.name]]) // 4)
+    notes = {"gpu-memory": quarter, "tonnage.dev/gpu-time-slicing": "strict"}
+    pods = [
+        serving(cluster, node, "a", 5.0, output=4000, asks={}, annotations=notes),
+        serving(cluster, node, "b", 5.0, output=4000, asks={}, annotations={"gpu-fraction": "0.5"}),
+    ]
+    run_until(cluster, 25)
+    assert [taken(pod) for pod in pods] == [pytest.approx(5.0), pytest.approx(15.0)]
+
+
+def test_an_interval_says_nothing_where_no_turns_are_taken() -> None:
+    ends: dict[str, list[list[float]]] = {"mps": [], "strict": []}
+    for label in ({}, {"tonnage.dev/gpu-timeslice": "short"}):
+        for how, found in ends.items():
+            cluster = world(start_s=0)
+            node = cut_node(cluster, (MPS if how == "mps" else {}) | label)
+            notes = {"gpu-fraction": "0.25", "tonnage.dev/gpu-time-slicing": how}
+            more = {} if how == "mps" else {"asks": {}, "annotations": notes}
+            for name in "ab":
+                serving(cluster, node, name, 5.0, **more)
+            run_until(cluster, 90)
+            found.append([*latencies(cluster, "a"), *latencies(cluster, "b")])
+    assert ends["mps"][0] == ends["mps"][1]
+    assert ends["strict"][0] == ends["strict"][1]
+    assert ends["mps"][0] != ends["strict"][0]
+
+
+def test_fractions_without_a_mode_take_turns_of_the_interval_of_the_node() -> None:
+    cluster = world(start_s=0)
+    node = cut_node(cluster, {"tonnage.dev/gpu-timeslice": "long"})
+    for name in "ab":
+        serving(cluster, node, name, 5.0, asks={}, annotations={"gpu-fraction": "0.4"})
+    run_until(cluster, 60)
+    assert latencies(cluster, "a") == [pytest.approx(2 * 1.03 * ALONE_S, rel=0.001)]
+
+
+def test_replicas_take_turns_whatever_mode_their_pods_name() -> None:
+    cluster = world(start_s=0)
+    node = cut_node(cluster, TIME_SLICED)
+    notes = {"tonnage.dev/gpu-time-slicing": "strict"}
+    pods = [serving(cluster, node, name, 5.0, annotations=notes if name == "a" else {}) for name in "ab"]
+    run_until(cluster, 15)
+    assert [taken(pod) for pod in pods] == [5.0, 5.0]
+
+
 def running(cluster: SimulatedCluster, count: int) -> list[SimulatedPod]:
     return [cluster.workloads[f"inference/model-{number}"].active[0] for number in range(count)]
 
 
-@pytest.mark.parametrize(("interval", "slower"), [("short", 1.12), ("medium", 1.06), ("long", 1.03), ("odd", 1.06)])
+@pytest.mark.parametrize(
+    ("interval", "slower"),
+    [
+        ("short", 1.12),
+        ("medium", 1.06),
+        ("long", 1.03),
+        ("default", 1.06),
+        ("Long", 1.03),
+        ("0", 1.06),
+        ("1", 1.12),
+        ("2", 1.06),
+        ("3", 1.03),
+        ("4", 1.06),
+        ("odd", 1.06),
+    ],
+)
 def test_the_interval_of_turns_says_what_switching_costs(interval: str, slower: float) -> None:
     cluster = world(start_s=0)
     node = cut_node(cluster, TIME_SLICED | {"tonnage.dev/gpu-timeslice": interval})

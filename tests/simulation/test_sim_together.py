@@ -51,7 +51,9 @@ def split(name: str, rng: random.Random) -> SplitService:
 
 def share(card: SharedGpu, service: SimulatedService, replica: ServingReplica) -> None:
     """Put the replica on the card."""
-    replica.sharer = Sharer(replica.pod, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service)
+    replica.sharer = Sharer(
+        replica.pod, {card: Fraction(1)}, {card: Fraction(1)}, None, Fraction(0), replica=replica, service=service
+    )
     card.sharers.append(replica.sharer)
 
 

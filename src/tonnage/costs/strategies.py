@@ -193,7 +193,7 @@ def _cheapest(one: NodeUsage, book: PriceBook) -> NodeUsage:
     best = one
     for other in instances.all():
         same = (other.gpu, other.accelerator_name, other.arch) == (own.gpu, own.accelerator_name, own.arch)
-        room = one.pods_on(other) if same else 0
+        room = one.pods_on(other) if same and book.covers(one.zone) else 0
         price = book.on_demand(other.name) if room else None
         if price is None or not each:
             continue

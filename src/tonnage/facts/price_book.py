@@ -93,6 +93,10 @@ class PriceBook(Struct, frozen=True):
         found = self._lowest(instance_type, OWNED, zone)
         return ownership.machine_micro_usd(instances.get(instance_type)) if found is None else found
 
+    def covers(self, zone: str) -> bool:
+        """Whether the prices are those of the zone's region; an empty zone is taken to be in it."""
+        return zone == "" or instances.region_of(zone) == self.region
+
     def _lowest(self, instance_type: str, capacity_type: str, zone: str = "") -> int | None:
         found = (
             offer.micro_usd_per_hour

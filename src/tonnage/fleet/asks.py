@@ -33,7 +33,7 @@ FULL = 1000
 
 Annotations: TypeAlias = tuple[tuple[str, str], ...]
 
-_ANNOTATIONS = (FRACTION, FRACTION_MEMORY, FRACTION_DEVICES)
+ANNOTATIONS = (FRACTION, FRACTION_MEMORY, FRACTION_DEVICES)
 VIRTUAL = (MEMORY_MIB, MEMORY_PERCENT, CORES)
 _MOST_DEVICES = 1024
 """More devices than this in one pod are a mistake."""
@@ -94,7 +94,7 @@ def as_numbers(ask: Ask) -> Ask:
 
 def relevant(annotations: Mapping[str, str]) -> Annotations:
     """The annotations that placement looks at."""
-    return tuple((name, annotations[name]) for name in _ANNOTATIONS if name in annotations) if annotations else ()
+    return tuple((name, annotations[name]) for name in ANNOTATIONS if name in annotations) if annotations else ()
 
 
 def read(spec: core.PodSpec, requests: Mapping[str, int], annotations: Mapping[str, str]) -> Ask:
@@ -102,7 +102,7 @@ def read(spec: core.PodSpec, requests: Mapping[str, int], annotations: Mapping[s
 
     Containers that ask for different amounts of a shared device are each counted as the largest."""
     profiles = tuple(sorted((name, n) for name, n in requests.items() if name.startswith(MIG_PREFIX) and n))
-    fraction = any(name in annotations for name in _ANNOTATIONS)
+    fraction = any(name in annotations for name in ANNOTATIONS)
     virtual = any(requests.get(name) for name in VIRTUAL)
     whole = _whole(requests)
     if fraction:

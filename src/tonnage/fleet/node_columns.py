@@ -77,7 +77,7 @@ class NodeColumns:
         """The column of a resource, made when it is first seen. Of resources of very many kinds those that are seen
         last have one column together, of which no node has anything."""
         column = self._resource_ids.get(name)
-        own = name == OTHERS or name in self.parts or asks.is_known(name)
+        own = name == OTHERS or name in asks.VIRTUAL or asks.is_known(name)
         if column is None and len(self.resources) > MOST_RESOURCES and not own:
             return self.resource(OTHERS)
         if column is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from tonnage.fleet.classes import ClassTable, PodClass
@@ -43,6 +43,15 @@ class PodColumns:
         if pod is None or row < 0:
             raise Conflict(f"no pod in row {row}")
         return pod
+
+    def pods(self, rows: Iterable[int]) -> list[PodRow]:
+        """The pods in these rows. Raises Conflict when there is none in one of them."""
+        rows, table = list(rows), self.rows
+        if rows and min(rows) >= 0 and max(rows) < len(table):
+            found = [pod for row in rows if (pod := table[row]) is not None]
+            if len(found) == len(rows):
+                return found
+        return [self.pod(row) for row in rows]
 
     def class_of(self, pod: PodRow) -> PodClass:
         """The class of a pod."""
@@ -100,9 +109,10 @@ class PodColumns:
             on_nodes[node_row] = count
         else:
             del on_nodes[node_row]
-        if pod.spec.leaving:
+        spec = pod.spec
+        if spec.leaving:
             self.count_leaving(pod, node_row, sign)
-        _add(self.priorities, pod.spec.priority, sign)
+        _add(self.priorities, spec.priority, sign)
         self.journal.append((sign, pod.class_id, node_row))
 
     def count_leaving(self, pod: PodRow, node_row: int, sign: Literal[1, -1]) -> None:

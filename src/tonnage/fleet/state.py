@@ -12,9 +12,10 @@ Derived state (free resources, devices held, pods per node and per class) is kep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final, Self, Unpack
 
 import numpy as np
@@ -77,6 +78,15 @@ class Fleet:
         self.label_columns: Final = self._nodes.label_columns
         self.taint_sets: Final = self._nodes.taint_sets
         self.pods: Final = self._pods.rows
+        self.node: Final = self._nodes.node
+        """The node in a row. Raises Conflict when there is none."""
+        self.pod: Final = self._pods.pod
+        """The pod in a row. Raises Conflict when there is none."""
+        self.pods_in: Final = self._pods.pods
+        """The pods in these rows. Raises Conflict when there is none in one of them."""
+        self.requests: Final = partial(self._pods.requests, column_of=self._nodes.resource)
+        """(column, amount) of each resource that pods of a shape, by its id, request, by column; zero requests are left
+        out."""
         self.pod_by_key: Final = self._pods.by_key
         self.pending: Final = self._pods.pending
         self.bound: Final = self._pods.bound
@@ -187,14 +197,6 @@ class Fleet:
         """The column of a resource, made when it is first seen."""
         return self._nodes.resource(name)
 
-    def requests(self, shape_id: int) -> Requests:
-        """(column, amount) of each resource that pods of this shape request, by column; zero requests are left out."""
-        return self._pods.requests(shape_id, self._nodes.resource)
-
-    def node(self, row: int) -> NodeRow:
-        """The node in this row. Raises Conflict when there is none."""
-        return self._nodes.node(row)
-
     def node_rows(self) -> list[int]:
         """Rows of all nodes, by name."""
         return self._nodes.sorted_rows(self.topology_revision)
@@ -215,17 +217,9 @@ class Fleet:
         """The rows of the pods that are on the device, whole or on a part of it."""
         return [row for row in sorted(self.node(node_row).pods) if device in self.pod(row).devices]
 
-    def pod(self, row: int) -> PodRow:
-        """The pod in this row. Raises Conflict when there is none."""
-        return self._pods.pod(row)
-
-    def pods_in(self, rows: Iterable[int]) -> list[PodRow]:
-        """The pods in these rows. Raises Conflict when there is none in one of them."""
-        return [self._pods.pod(row) for row in rows]
-
     def pod_class(self, row: int) -> PodClass:
         """The class of the pod in this row."""
-        return self._pods.class_of(self._pods.pod(row))
+        return self._pods.classes.rows[self._pods.pod(row).class_id]
 
     # ---- nodes ----
 
@@ -443,7 +437,7 @@ class Fleet:
         cannot be had. What was ``observed`` is so, whether it fits or not: free amounts turn negative, devices that are
         missing are not held, and no claim is allocated."""
         pod, _ = self._pending(pod_row), self.node(node_row)
-        pod_class = self._pods.class_of(pod)
+        pod_class = self._pods.classes.rows[pod.class_id]
         requests = self.requests(pod_class.shape)
         if not observed:
             self._nodes.check_free(node_row, requests)
@@ -452,7 +446,8 @@ class Fleet:
         else:
             chosen = self._holding.choose(pod_class, node_row, devices, observed=observed)
         taken: tuple[ClaimKey, ...] = ()
-        if pod.spec.claims.asks or pod.spec.claims.used:
+        claims = pod.spec.claims
+        if claims.asks or claims.used:
             taken = self._claim_devices(pod_row, node_row, allocations, observed=observed)
         self._put_on(pod_row, pod, node_row, requests, chosen, taken)
         return chosen[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tonnage.control.nodes import Pools
 from tonnage.decisions import Alternative, Bind, Launch, Reason, Ref, Wait
 from tonnage.errors import Where
+from tonnage.fleet.asks import VIRTUAL
 from tonnage.fleet.fits import NO_MEMORY
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import FleetPod, split_key
@@ -20,7 +21,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.fleet.volumes import folded
 from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
-from tonnage.health.setting import Pods
+from tonnage.health.setting import Pods, requested
 from tonnage.objects import core, karpenter
 from tonnage.objects.api.placing import REQUIRED
 from tonnage.objects.base import where
@@ -35,6 +36,7 @@ from tonnage.scheduling.why.changes import (
     AFFINITY,
     SPREAD,
     AddNode,
+    AskWhole,
     DropAffinity,
     DropNodeName,
     DropRequirement,
@@ -56,9 +58,8 @@ SHORT = "Insufficient "
 """How kube-scheduler begins to say that a resource is short."""
 FULL = "Too many pods"
 """How it says that a node holds as many pods as its kubelet allows."""
-_SAY_MEMORY = (
-    "label the nodes with nvidia.com/gpu.memory, as GPU feature discovery does, or ask for whole GPUs and no memory"
-)
+_LABEL_MEMORY = "label the nodes with nvidia.com/gpu.memory, as GPU feature discovery does"
+_SAY_MEMORY = f"{_LABEL_MEMORY}, or ask for whole GPUs and no memory"
 _HOLD_MORE = (
     "let the nodes hold more pods (maxPods of the kubelet): those of DaemonSets alone are as many as they may hold"
 )
@@ -354,18 +355,6 @@ def _selecting(spec: core.PodSpec, key: str) -> str:
     return ""
 
 
-def requested(spec: core.PodSpec, resource: str) -> str:
-    """The field of the container that asks for most of the resource."""
-    best, field = -1, "containers[0].resources"
-    for part, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
-        for index, container in enumerate(containers):
-            amount = core.container_requests(container).get(resource, 0)
-            if amount > best and amount:
-                kind = "requests" if resource in container.resources.requests else "limits"
-                best, field = amount, f"{part}[{index}].resources.{kind}.{resource}"
-    return field
-
-
 def _template_of(workload: WorkloadPods, spec: FleetPod) -> Pods:
     """What the pod was made from."""
     containers = [(one.name, one.image, one.resources) for one in spec.spec.containers]
@@ -397,6 +386,9 @@ def _field(template: Pods, edits: Sequence[Edit | GangEdit]) -> tuple[str, str]:
             field = f"topologySpreadConstraints[{index}]" if kind == SPREAD else f"affinity.{part}.{REQUIRED}[{index}]"
         case Lower(resource=resource) | DropResource(resource=resource):
             field = requested(spec, resource)
+        case AskWhole():
+            stated = [name for name in VIRTUAL if core.pod_requests(spec).get(name)]
+            field = requested(spec, stated[0]) if stated else ""
         case AddNode():
             field = ""
     return field, _then(edits)
@@ -409,7 +401,8 @@ def _short_of(spec: core.PodSpec, waits: Reason) -> str:
 
 
 def _then(edits: Sequence[Edit | GangEdit]) -> str:
-    return " and ".join(edit.text() for edit in edits)
+    said = " and ".join(edit.text() for edit in edits)
+    return f"{_LABEL_MEMORY}, or {said}" if any(isinstance(edit, AskWhole) for edit in edits) else said
 
 
 def _text(reason: Reason | None) -> str:

@@ -50,6 +50,18 @@ _COMPARE = frozenset(
 """API groups whose objects hold parts of pods to compare others with, or to change them by."""
 
 
+def requested(spec: core.PodSpec, resource: str) -> str:
+    """The field of the container that asks for most of the resource."""
+    best, field = -1, "containers[0].resources"
+    for part, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for index, container in enumerate(containers):
+            amount = core.container_requests(container).get(resource, 0)
+            if amount > best and amount:
+                kind = "requests" if resource in container.resources.requests else "limits"
+                best, field = amount, f"{part}[{index}].resources.{kind}.{resource}"
+    return field
+
+
 @dataclass(frozen=True)
 class Pods:
     """The pods that one template of an object stands for. ``inside``: their namespace, where it is not the object's."""

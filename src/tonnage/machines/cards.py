@@ -17,22 +17,22 @@ from tonnage.machines.serving.replica import ServingReplica
 from tonnage.machines.serving.service import SimulatedService
 from tonnage.partitioning.leases import FAIR, STRICT, in_leases
 from tonnage.partitioning.mps import MpsClient, side_by_side
-from tonnage.partitioning.turns import INTERVALS_S, in_turns
+from tonnage.partitioning.turns import in_turns, interval_named
 
 LEASE_ANNOTATION = "tonnage.dev/gpu-time-slicing"
 """On a pod with a fraction of a GPU: ``strict`` or ``fair``, as NVIDIA Run:ai's node pools have it."""
 
 
 INTERVAL_LABEL = "tonnage.dev/gpu-timeslice"
-"""On a node: the interval of its GPUs' compute policy (nvidia-smi compute-policy --set-timeslice)."""
+"""On a node: the interval of its GPUs' compute policy (nvidia-smi compute-policy --set-timeslice), a name or number."""
 
 
 class Hold(Struct, frozen=True):
     """What a pod has of one card. ``cores``: the most of the card's compute that it gets; ``memory``: the most of its
     memory, None where nothing stops it from taking more (both as parts of the card, 0 to 1). ``replica``: it asked for
     the card, and shares it all the same. ``instances``: where they are shared, the MIG instances of the device; each is
-    a card. ``lease``: ``strict`` or ``fair`` where the card's time is lent by leases, ``cores`` being the share then.
-    ``interval``: of the turns that processes take on it."""
+    a card. ``lease``: ``strict`` or ``fair`` where the pod says how its time is lent; ``share``: the part of the card
+    that it asked for, which it is lent where anybody says so. ``interval``: of the turns that processes take on it."""
 
     device: int
     cores: Fraction = Fraction(1)
@@ -41,6 +41,7 @@ class Hold(Struct, frozen=True):
     replica: bool = False
     instances: int = 0
     lease: str = ""
+    share: Fraction = Fraction(1)
     interval: str = "default"
 
 
@@ -56,8 +57,7 @@ def holds(fleet: Fleet, row: int) -> list[Hold]:
 
 
 def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
-    interval = fleet.node(pod.node).labels.get(INTERVAL_LABEL, "default")
-    interval = interval if interval in INTERVALS_S else "default"
+    interval = interval_named(fleet.node(pod.node).labels.get(INTERVAL_LABEL, "")) or "default"
     cut, memory = fleet.cards.cut_of(pod.node, device), int(fleet.cards.memory[pod.node])
     pieces = [piece for piece in pod.pieces if piece.device == device]
     if cut.how is How.MIG or (cut.instances and cut.isolated):
@@ -69,11 +69,12 @@ def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
         return Hold(device, replica=True, instances=len(cut.instances or ()), interval=interval)
     if fleet.classes.shapes[fleet.classes.rows[pod.class_id].shape].ask.separate:
         milli, mib = sum(piece.milli for piece in pieces), sum(piece.mib for piece in pieces)
-        return Hold(device, Fraction(milli or FULL, FULL), Fraction(mib, memory) if memory else None)
+        limit = Fraction(mib, memory) if memory else None
+        asked = Fraction(milli, FULL) or limit or Fraction(1)
+        return Hold(device, Fraction(milli or FULL, FULL), limit, share=asked, interval=interval)
     lease = pod.spec.annotations.get(LEASE_ANNOTATION, "")
-    if lease in (STRICT, FAIR):
-        return Hold(device, Fraction(sum(piece.milli for piece in pieces), FULL), lease=lease)
-    return Hold(device, interval=interval)
+    share = Fraction(sum(piece.milli for piece in pieces), FULL)
+    return Hold(device, lease=lease if lease in (STRICT, FAIR) else "", share=share, interval=interval)
 
 
 class Pace(NamedTuple):
@@ -90,23 +91,26 @@ FULL_PACE = Pace(Fraction(1), Fraction(1), Fraction(1))
 
 @lru_cache(maxsize=4096)
 def _paces(
-    clients: tuple[tuple[bool, Fraction], ...], *, mps: bool, interval: str = "default", leases: tuple[str, ...] = ()
+    clients: tuple[tuple[bool, Fraction], ...],
+    *,
+    mps: bool,
+    interval: str = "default",
+    leases: tuple[tuple[Fraction, str], ...] = (),
 ) -> tuple[Pace, ...]:
     """What each has while all of them run; each (whether it is an engine, the most of the card that it may have).
+    ``leases``: (the part of the card that it asked for, how it is lent) of each, where one of them says how.
 
     Under MPS a step with prompt tokens fills the SMs, so that the percentage binds it more; its neighbours are taken to
     decode meanwhile."""
     if not mps:
-        shares = [share for _, share in clients]
-        parts = in_leases(shares, leases) if any(leases) else in_turns(shares, interval)
+        most = [share for _, share in clients]
+        parts = in_leases(*zip(*leases, strict=True)) if leases else in_turns(most, interval)
         return tuple(Pace(*given, prompts=given.speed) for given in parts)
-    made = [
-        MpsClient(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * most)) for engine, most in clients
-    ]
+    made = [MpsClient(*(gpu_use.decode() if engine else gpu_use.other()), float(100 * top)) for engine, top in clients]
     paces = [Pace(*given, prompts=given.speed) for given in side_by_side(made)]
-    for at, (engine, most) in enumerate(clients):
+    for at, (engine, top) in enumerate(clients):
         if engine:
-            prefill = MpsClient(*gpu_use.prefill(), float(100 * most))
+            prefill = MpsClient(*gpu_use.prefill(), float(100 * top))
             prompts = side_by_side([*made[:at], prefill, *made[at + 1 :]])[at].speed
             paces[at] = paces[at]._replace(prompts=min(prompts, paces[at].speed))
     return tuple(paces)
@@ -122,14 +126,15 @@ class Use(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Sharer:
-    """A running pod (namespace/name) on one or several shared cards; ``cores`` by card. An engine is active while it
-    has requests, any other pod always is. ``claimed``: the part of each card's memory that it has taken; ``wants``: the
-    GPUs that a pod without an engine asked for, the most that it can use.
+    """A running pod (namespace/name) on one or several shared cards; ``cores`` and ``shares`` by card. An engine is
+    active while it has requests, any other pod always is. ``claimed``: the part of each card's memory that it has
+    taken; ``wants``: the GPUs that a pod without an engine asked for, the most that it can use.
 
     ``taken_ns`` is the time of one card that such a pod has had, ``done_ns`` what it could use of it."""
 
     pod: str
     cores: dict[SharedGpu, Fraction]
+    shares: dict[SharedGpu, Fraction]
     limit: Fraction | None
     claimed: Fraction
     lease: str = ""
@@ -215,7 +220,8 @@ class SharedGpu:
             self._again = False
             active = [sharer for sharer in self.sharers if sharer.active]
             clients = tuple((sharer.service is not None, sharer.cores[self]) for sharer in active)
-            leases = tuple(sharer.lease for sharer in active)
+            lent = any(sharer.lease for sharer in active)
+            leases = tuple((sharer.shares[self], sharer.lease) for sharer in active) if lent else ()
             paces = _paces(clients, mps=self.mps, interval=self.interval, leases=leases) if active else ()
             for sharer, pace in zip(active, paces, strict=True):
                 sharer.give(self, pace._replace(share=pace.share * self.part))

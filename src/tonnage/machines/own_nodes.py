@@ -19,6 +19,7 @@ from tonnage.facts.labels import (
     HOSTNAME,
     INSTANCE_TYPE,
     OS,
+    REGION,
     SHARED_PRODUCT,
     ZONE,
 )
@@ -74,10 +75,11 @@ def _gpu(product: str) -> str:
 
 
 def launch_of(node: core.Node, machine: InstanceType, book: PriceBook) -> Launch:
-    """As if it had been launched: with the labels and taints that it has."""
+    """As if it had been launched: with the labels and taints that it has. In another region than that of the prices it
+    has no price."""
     labels = node.metadata.labels
     zone, kind = labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "on-demand")
-    sold = book.offerings(machine.name) if instances.known(machine.name) else ()
+    sold = book.offerings(machine.name) if instances.known(machine.name) and not abroad(node, book) else ()
     offers = [o for o in sold if o.capacity_type == kind]
     price = next((o.micro_usd_per_hour for o in offers if o.zone == zone), None)
     if price is None:
@@ -94,6 +96,13 @@ def launch_of(node: core.Node, machine: InstanceType, book: PriceBook) -> Launch
         allocatable=core.amounts(node.status.allocatable or node.status.capacity),
         taints=tuple(node.spec.taints),
     )
+
+
+def abroad(node: core.Node, book: PriceBook) -> str:
+    """The region of the node, where it is another than that of the prices; else empty."""
+    labels = node.metadata.labels
+    region = labels.get(REGION, "") or instances.region_of(labels.get(ZONE, ""))
+    return region if region != book.region else ""
 
 
 def usable(node: core.Node) -> bool:

@@ -35,9 +35,9 @@ def join(cluster: Site, pod: SimulatedPod, claim: Fraction | None = None) -> Fra
         taken = min(taken, limit) if on[0].mps else taken * limit
     elif (free := min(card.free() for card in cards)) < claim:
         return free
-    cores = {card: one.cores for card, one in cards.items()}
+    cores, shares = {card: one.cores for card, one in cards.items()}, {card: one.share for card, one in cards.items()}
     wants = Fraction(len(on)) if all(one.replica for one in on) else Fraction(pod.held.gpus)
-    pod.sharer = Sharer(pod.key, cores, limit, taken, on[0].lease, wants=wants, since_ns=cluster.now_ns)
+    pod.sharer = Sharer(pod.key, cores, shares, limit, taken, on[0].lease, wants=wants, since_ns=cluster.now_ns)
     for card in cards:
         card.catch_up(cluster.now_ns)
         card.sharers.append(pod.sharer)

@@ -18,6 +18,9 @@ INTERVALS_S = {"default": 0.002, "short": 0.001, "medium": 0.002, "long": 0.004}
 """Turns by the name of the device's compute policy. NVIDIA publishes the names only; 2 ms is the default that step
 times of processes side by side agree with (benchmarks/data/gpu_sharing_*.csv), the others are assumed."""
 
+NUMBERS = {str(number): name for number, name in enumerate(INTERVALS_S)}
+"""The same by the numbers that nvidia-smi takes. Source: `nvidia-smi compute-policy -h`."""
+
 SWITCH_S = 0.00012
 """What going from one process to another costs: fitted on an H200 (benchmarks/data/gpu_sharing_h200.csv), then used to
 predict an H100, where every throughput was within 15 % (gpu_sharing_h100.csv)."""
@@ -89,6 +92,13 @@ class ProcessShare(NamedTuple):
 
     share: Fraction
     speed: Fraction
+
+
+def interval_named(text: str) -> str | None:
+    """The interval, of :data:`INTERVALS_S`, that somebody means who writes its name, as nvidia-smi, or as NVIDIA's DRA
+    driver with a capital, or its number, 0 to 3; None where it is none of them."""
+    name = NUMBERS.get(text, text.lower())
+    return name if name in INTERVALS_S else None
 
 
 def switching(interval: str) -> Fraction:

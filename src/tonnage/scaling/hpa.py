@@ -306,15 +306,16 @@ def _reason(spec: HpaSpec, proposals: Sequence[Proposal], outcome: _Outcome) -> 
 
 def _verdict(metric: Metric, proposal: Proposal, tolerance: Tolerance, outcome: _Outcome) -> str:
     """Within tolerance, an external or object metric with an average value asks for the pods that there are
-    (status.replicas), be they more or fewer than spec.replicas (kubernetes 1.36 and 1.37, replica_calculator.go)."""
+    (status.replicas), be they more or fewer than spec.replicas (kubernetes 1.36 and 1.37, replica_calculator.go). Where
+    these differ, more replicas may be asked for below the target, and fewer above it."""
     kept = proposal.ratio is not None and tolerance.holds(proposal.ratio) and outcome.raw != outcome.current
     if outcome.replicas == outcome.current and outcome.raw == outcome.current:
         text = f"{metric} asks for the current replicas"
     elif kept:
         text = f"{metric} within tolerance of its target: the {outcome.raw} current pods stay"
-    elif outcome.replicas > outcome.current:
+    elif outcome.replicas > outcome.current and not (proposal.ratio is not None and proposal.ratio < 1):
         text = f"{metric} above target"
-    elif outcome.replicas < outcome.current:
+    elif outcome.replicas < outcome.current and not (proposal.ratio is not None and proposal.ratio > 1):
         text = "All metrics below target"
     else:
         text = f"{metric} asks for {replicas_text(outcome.raw)}"

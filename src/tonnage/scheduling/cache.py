@@ -8,10 +8,11 @@ from tonnage.fleet.classes import PodClass
 from tonnage.fleet.state import Fleet
 from tonnage.scheduling.bound import BoundPods
 from tonnage.scheduling.levels import LevelTables
+from tonnage.scheduling.open_nodes import PREFERENCE_WEIGHT
 from tonnage.scheduling.policies import Views
 from tonnage.scheduling.topology import Masks, TopologyFilter
 from tonnage.scheduling.value.mix import Mix
-from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, TIE_BITS, Ints, ShapeView
+from tonnage.scheduling.view import NEVER, TIE_BITS, Ints, ShapeView
 
 
 class Cache:
@@ -25,15 +26,12 @@ class Cache:
         self.topology = TopologyFilter(fleet)
         self.levels = LevelTables(fleet)
         self.bound = BoundPods(fleet)
-        self._views = Views(fleet, mix)
+        self.view = Views(fleet, mix).get
+        """The up-to-date view of a class's shape under a policy."""
 
     def fits(self, fleet: Fleet) -> bool:
         """Whether these are the tables of this fleet, with the classes that it has now."""
         return self.fleet is fleet and self.classes is fleet.classes
-
-    def view(self, pod_class: PodClass, policy: str) -> ShapeView:
-        """The up-to-date view of the class's shape."""
-        return self._views.get(pod_class, policy)
 
 
 def keys_of(topology: TopologyFilter, pod_class: PodClass, view: ShapeView, masks: Masks) -> Ints:

@@ -32,10 +32,11 @@ def for_pod(fleet: Fleet, pod_row: int, node_row: int) -> tuple[int, ...] | None
     """The whole GPUs that the pod should have on the node; None where it does not matter: whole GPUs are not what it
     asks for, it takes all that are free, or nothing is known of how they are joined."""
     ask = fleet.classes.shapes[fleet.pod_class(pod_row).shape].ask
-    node = fleet.node(node_row)
-    if ask.kind is not Kind.WHOLE or ask.resource != node.spec.device_resource:
+    if ask.kind is not Kind.WHOLE:
         return None
-    topology = interconnects.gpu_topology(instance_type(node))
+    node = fleet.node(node_row)
+    name = instance_type(node) if ask.resource == node.spec.device_resource else ""
+    topology = interconnects.gpu_topology(name) if name else None
     if topology is None:
         return None
     free = tuple(np.flatnonzero(fleet.devices[node_row] == FREE_DEVICE).tolist())

@@ -90,7 +90,7 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
     without = np.flatnonzero(among & (view.why == NO_CUDA))
     by_text: dict[str, list[int]] = {}
     for number in distinct(fleet.label_set[without]):
-        by_text.setdefault(view.cuda[number], []).append(number)
+        by_text.setdefault(view.opened.cuda[number], []).append(number)
     for said, sets in by_text.items():
         yield f"{FOREIGN_CUDA}: {said}", without[np.isin(fleet.label_set[without], sets)]
     rows = np.flatnonzero(among & np.isin(view.why, (OPEN, UNREACHED, UNFEATURED)))
@@ -110,14 +110,14 @@ def refusals(fleet: Fleet, view: ShapeView, masks: Sequence[tuple[str, Mask]] = 
         if text in (NO_DISK, IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]
             rows = rows[mask[rows]]
-    for text, refused in view.unreached:
+    for text, refused in view.opened.unreached:
         yield text, rows[refused[rows]]
         rows = rows[~refused[rows]]
     for text, mask in masks:
         if text not in (NO_PORTS, NO_DISK, IN_USE_ALONE, TOO_MANY_VOLUMES):
             yield text, rows[~mask[rows]]
             rows = rows[mask[rows]]
-    yield NO_FEATURE, rows[~view.featured[rows]]
+    yield NO_FEATURE, rows[~view.opened.featured[rows]]
 
 
 def _named(affinity: core.NodeAffinity | None) -> set[str] | None:

@@ -76,8 +76,10 @@ def in_turn(snapshot: Snapshot, rows: Iterable[int]) -> list[int]:
     nominated = {row for row in nominations(snapshot) if fleet.pod(row).node < 0}
     gangs: dict[str, Turn] = {}
 
+    specs = {row: pod.spec for row, pod in zip(rows, fleet.pods_in(rows), strict=True)}
+
     def turn(row: int) -> tuple[Turn, WithinGang]:
-        spec = fleet.pod(row).spec
+        spec = specs[row]
         gang = snapshot.gangs.get(spec.gang) if spec.gang else None
         if gang is None:
             return (-spec.priority, row not in nominated, spec.created_ns, spec.namespace, spec.name), ()

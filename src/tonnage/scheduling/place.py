@@ -175,10 +175,12 @@ def defragment(
 
 def _queue(snapshot: Snapshot, settings: Settings, asked: Set[int] | None = None) -> list[int]:
     fleet = snapshot.fleet
+    pending = list(fleet.pending) if asked is None else sorted(asked & fleet.pending.keys())
+    names = settings.scheduler_names
     rows = [
         row
-        for row in (fleet.pending if asked is None else sorted(asked & fleet.pending.keys()))
-        if not (spec := fleet.pod(row).spec.spec).scheduling_gates and spec.scheduler_name in settings.scheduler_names
+        for row, pod in zip(pending, fleet.pods_in(pending), strict=True)
+        if not (spec := pod.spec.spec).scheduling_gates and spec.scheduler_name in names
     ]
     return in_turn(snapshot, _tried_now(snapshot, rows))
 

@@ -95,7 +95,7 @@ class TopologyFilter:
         self._wanted: dict[bytes, Term] = {}  # who is asked for, or spread among, each once
         self._company: dict[int, tuple[int, bool]] = {}
         self._ruled: dict[PodClass, tuple[bool, bool]] = {}  # by class, as of so many classes and that revision:
-        self._ruled_as_of = (0, 0)
+        self._ruled_classes, self._ruled_revision = 0, 0
         self._namespaces_revision = fleet.namespaces.revision
         self._claims: ClaimMasks = beside._claims if beside is not None else ClaimMasks(fleet)
 
@@ -149,10 +149,10 @@ class TopologyFilter:
     def _ruling(self, pod_class: PodClass) -> tuple[bool, bool]:
         """Whether there are hard rules, and preferences of the class."""
         fleet = self._fleet
-        as_of = len(fleet.classes.rows), fleet.namespaces.revision
-        if as_of != self._ruled_as_of:
+        classes, revision = len(fleet.classes.rows), fleet.namespaces.revision
+        if classes != self._ruled_classes or revision != self._ruled_revision:
             self._ruled.clear()
-            self._ruled_as_of = as_of
+            self._ruled_classes, self._ruled_revision = classes, revision
         known = self._ruled.get(pod_class)
         if known is None:
             known = self._ruled[pod_class] = self._rules_on(pod_class)
@@ -283,17 +283,17 @@ class TopologyFilter:
         """The domains of the constraint with the nodes that count: those with every key that pass the inclusion
         policies; and which domains have such nodes."""
         known = self._counting.at(self._fleet.topology_revision)
-        what = id(counted), id(view.selected), id(view.untainted)
+        what = id(counted), id(view.opened.selected), id(view.opened.untainted)
         found = known.get(what)
         if found is None:
             included = _all([self._of(c.topology_key).of_node >= 0 for c, _ in constraints])
             if constraint.node_affinity_policy == "Honor":
-                included = included & view.selected
+                included = included & view.opened.selected
             if constraint.node_taints_policy == "Honor":
-                included = included & view.untainted
+                included = included & view.opened.untainted
             domains = self._of(constraint.topology_key).among(included)
             present = np.flatnonzero(np.bincount(domains.numbers, minlength=1))
-            found = known[what] = (counted, view.selected, view.untainted), domains, present
+            found = known[what] = (counted, view.opened.selected, view.opened.untainted), domains, present
         return found[1:]
 
     def _crowd(self, counted: Term) -> Ints:

@@ -44,18 +44,16 @@ class Trial(Struct, frozen=True):
 
     def looked(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
         """What the policy says of every node for pods of the class, and :meth:`keys`."""
-        view, key = self._keys(pod_class)
-        if self.assumed and self.cache.topology.asks_for_others(pod_class):
-            with self.assumed.away():
-                _, alone = self._keys(pod_class)
-            key = np.where(alone == NEVER, NEVER, key)
-        return view, key
-
-    def _keys(self, pod_class: PodClass) -> tuple[ShapeView, Ints]:
         view, topology = self.cache.view(pod_class, self.policy), self.cache.topology
         if topology.is_silent(pod_class):
             return view, view.key
-        return view, keys_of(topology, pod_class, view, topology.masks(pod_class, view))
+        key = keys_of(topology, pod_class, view, topology.masks(pod_class, view))
+        if self.assumed and topology.asks_for_others(pod_class):
+            with self.assumed.away():
+                there = self.cache.view(pod_class, self.policy)
+                alone = keys_of(topology, pod_class, there, topology.masks(pod_class, there))
+            key = np.where(alone == NEVER, NEVER, key)
+        return view, key
 
     def refusal(self, pod_class: PodClass) -> Reason:
         """Why no node is feasible for the class."""

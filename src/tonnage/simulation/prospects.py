@@ -17,9 +17,9 @@ from tonnage.fleet.gangs import Gang
 from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.volumes import NO_VOLUMES
 from tonnage.health.blocker import NO_NODE, UNSCHEDULABLE, Blocker
-from tonnage.health.outlook import MOST, Outlook, WorkloadPods, requested
+from tonnage.health.outlook import MOST, Outlook, WorkloadPods
 from tonnage.health.rules import ports, volumes
-from tonnage.health.setting import Pods, Setting
+from tonnage.health.setting import Pods, Setting, requested
 from tonnage.machines.claiming import devices, need
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.training.workload import Training

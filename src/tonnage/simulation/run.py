@@ -16,6 +16,7 @@ from tonnage.control.scheduler import Scheduler
 from tonnage.errors import InputError
 from tonnage.facts import prices
 from tonnage.facts.labels import GPU
+from tonnage.health.other_engines import too_few_gpus, unread_flags
 from tonnage.health.rules.devices import NOT_SIMULATED
 from tonnage.machines.blocked import by_object
 from tonnage.machines.cluster import SimulatedCluster
@@ -36,9 +37,10 @@ from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.driver import LoopDriver, Observer
 from tonnage.simulation.extent import refuse_too_much
 from tonnage.simulation.faults import schedule_faults
-from tonnage.simulation.findings.engines import too_few_gpus, unknown_modes, unread_flags
 from tonnage.simulation.findings.ignored_flags import ignored_flags
+from tonnage.simulation.findings.prices import nodes_without_price
 from tonnage.simulation.findings.relayouts import layouts_that_stay
+from tonnage.simulation.findings.time_slicing import unknown_intervals, unknown_modes
 from tonnage.simulation.findings.unserved import Known
 from tonnage.simulation.findings.zones import zone_findings
 from tonnage.simulation.planned import Sources, planned
@@ -218,6 +220,8 @@ def set_up(scenario: Scenario, policy: str, options: RunOptions | None = None) -
         *unread_flags(configuration.setting.pods),
         *too_few_gpus(configuration.setting.pods),
         *unknown_modes(configuration.setting.pods),
+        *unknown_intervals(scenario, manifest),
+        *nodes_without_price(manifest, catalogue.book),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),
     ]
     found = (*configuration.findings, *doubts)

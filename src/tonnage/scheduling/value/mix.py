@@ -16,7 +16,7 @@ from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.classes import Shape
 from tonnage.fleet.devices import amounts
 from tonnage.fleet.state import CPU, MEMORY, Fleet
-from tonnage.scheduling.view import ByLabelSet, ByTaintSet
+from tonnage.scheduling.open_nodes import ByLabelSet, ByTaintSet
 from tonnage.units import MIB
 
 MOST_ASKS = 600

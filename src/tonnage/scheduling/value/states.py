@@ -158,15 +158,14 @@ class NodeStates:
             return
         self._cursor = journal.end
         if len(entries) == 1:
-            row = entries[0][2]
-            self._put_one(row, self._free(row))
+            self._put_one(entries[0][2])
             return
         rows = {node for _, _, node in entries}
         if len(rows) > FEW:
             self._put(np.array(sorted(rows)))
             return
         for row in rows:
-            self._put_one(row, self._free(row))
+            self._put_one(row)
 
     def _free(self, row: int) -> tuple[int, ...]:
         """As :func:`free_shares` for one node, in ascending order, of the devices that are there."""
@@ -212,13 +211,12 @@ class NodeStates:
             found.append(number)
         return found
 
-    def _put_one(self, row: int, free: tuple[int, ...]) -> None:
-        """Note that the node's devices have so much free, and what its free cores say."""
+    def _put_one(self, row: int) -> None:
+        """Note what the node's devices have free, and what its free cores say."""
         amounts = self.amounts[row] = self.fleet.free[row].tolist()
-        cpu = amounts[CPU]
-        number = self.states.intern(self.kinds[row], free)
-        if number != self.numbers[row]:
-            self.numbers[row] = number
+        cpu, number, free = amounts[CPU], self.numbers[row], self._free(row)
+        if free != self.states.rows[number].free:
+            number = self.numbers[row] = self.states.intern(self.kinds[row], free)
             self.idle[row] = self.idle_of[row] = self.states.rows[number].idle
         idle = self.idle_of[row]
         self.place[row] = self.places[row] = number * self._buckets + bisect_right(self._cores, cpu)

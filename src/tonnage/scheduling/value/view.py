@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection, Iterable
 from functools import reduce
 
 import numpy as np
@@ -112,16 +113,16 @@ class ValueView(ShapeView):
         self._static_score = np.minimum(np.maximum(self._static_score, -MOST_WISHES), MOST_WISHES)
         self._base = (self.scale * self._static_score << TIE_BITS) + self.nodes.tie
         self._bases = self.valuation.listed(self._base)
+        self._able_of = self.opened.able_of
         if self._share:
-            self.able &= self.fleet.cards.unit[: len(self.key)] == self._unit
-        self._able_of = self.able.tobytes()
+            self.able = self.able & (self.fleet.cards.unit[: len(self.key)] == self._unit)
+            self._able_of = self.able.tobytes()
 
-    def _touch(self, nodes: set[int]) -> None:
-        if not self._stated or not self.valuation.plain:
+    def _touch(self, nodes: Collection[int]) -> None:
+        if self._stated and self.valuation.plain:
+            self._few(nodes)
+        else:
             super()._touch(nodes)
-            return
-        able = self._able_of
-        self._few([row for row in nodes if able[row]])
 
     def _score(self, rows: Rows) -> None:
         stated = self._stated and self.valuation.plain
@@ -140,14 +141,17 @@ class ValueView(ShapeView):
         else:
             self._few(rows.tolist())
 
-    def _few(self, rows: list[int]) -> None:
-        """Put the keys of these nodes: what :meth:`_many` puts, by the same arithmetic in the same order."""
+    def _few(self, rows: Iterable[int]) -> None:
+        """Put the keys of those of these nodes that are able: what :meth:`_many` puts, by the same arithmetic in the
+        same order."""
         valuation, nodes, choices, needs = self.valuation, self.valuation.nodes, self._choices, self._needs
         own, total, bases, host_worth = self._cpu, self._demand.total, self._bases, self._host_worth
         cores, buckets, per_core, per_milli = valuation.cores, valuation.buckets, valuation.per_core, self._per_milli
         places, idle, stranded, amounts = nodes.places, nodes.idle_of, nodes.stranded_of, nodes.amounts
-        host, key = self._host, self.key
+        host, key, able = self._host, self.key, self._able_of
         for row in rows:
+            if not able[row]:
+                continue
             free = amounts[row]
             for column, amount in needs:
                 if free[column] < amount:

@@ -100,12 +100,12 @@ class Tables:
     @cached_property
     def unlike(self) -> list[int]:
         """Nodes that can run the pod's images, of those between which nodes like them would make no difference one."""
-        fleet, cuda, affinity = self.fleet, self.view.cuda, required_of(self.pod.spec)
+        fleet, cuda, affinity = self.fleet, self.view.opened.cuda, required_of(self.pod.spec)
         terms = [*(affinity.node_selector_terms if affinity else ())]
         terms += [term for one in self.pod.volumes.reach for term in one.nodes.node_selector_terms]
         also = self.cache.topology.keys(fleet.pod_class(self.row)) - {HOSTNAME} if self.ruled else set()
         also.update(OUTFIT if self.by_devices else ())
-        known = self.view.kinds if not (also or self.pod.volumes.reach) else None
+        known = self.view.opened.kinds if not (also or self.pod.volumes.reach) else None
         kinds = Seen(fleet, terms, self.shape.node_selector, sorted(also)).refresh() if known is None else known
         taints, sets = fleet.taint_set.tolist(), fleet.label_set.tolist()
         found: dict[tuple[object, ...], int] = {}

@@ -4,9 +4,10 @@ A change names one node on which the pod fits once all its edits are made. Its m
 ranks, sum of their amounts), smaller first, then its text. Ranks, the least trouble first: 0 a node is schedulable
 again, 1 a taint is tolerated, 2 a constraint of the pod is dropped (a selector's entry, a requirement of node affinity
 or all of it, the node's name, a rule about other pods), 3 the pod asks for less of one resource, 4 a running pod goes
-or a GPU is repartitioned, 5 a node comes, 6 the pod does not ask for a resource that no node has. The amount of asking
-for less is the thousandths of the request given up, rounded up; that of a pod which goes, the thousandths of devices
-that it holds; that of all node affinity, the requirements in it; all others have none.
+or a GPU is repartitioned, 5 a node comes, 6 the pod does not ask for a resource that no node has, or asks for whole
+devices in place of their memory. The amount of asking for less is the thousandths of the request given up, rounded up;
+that of a pod which goes, the thousandths of devices that it holds; that of all node affinity, the requirements in it;
+all others have none.
 """
 
 from __future__ import annotations
@@ -152,6 +153,20 @@ class DropResource(msgspec.Struct, frozen=True, tag="drop-resource"):
         return f"drop resource {self.resource}: no node has it"
 
 
+class AskWhole(msgspec.Struct, frozen=True, tag="ask-whole"):
+    """The pod asks for whole devices in place of memory and cores of them, as it cannot be known how much is free."""
+
+    rank: ClassVar[int] = 6
+    amount: ClassVar[int] = 0
+    node: str
+    resource: str
+    to: int
+
+    def text(self) -> str:
+        why = f"node {self.node} does not say how much its GPUs have"
+        return f"request {self.to} whole {self.resource} instead of GPU memory: {why}"
+
+
 class Recut(msgspec.Struct, frozen=True, tag="recut"):
     """A GPU gets these MIG instances (profile, first memory slice), or is whole. ``mixed``: the node's MIG strategy has
     to become that."""
@@ -213,6 +228,7 @@ Edit: TypeAlias = (
     | DropRule
     | Lower
     | DropResource
+    | AskWhole
     | Recut
     | Leave
     | AddNode
@@ -309,6 +325,8 @@ def edited(pod: FleetPod, edits: Sequence[Edit]) -> FleetPod:
             after = why_requests.lowered(after, edit.resource, edit.to)
         elif isinstance(edit, DropResource):
             after = why_requests.without(after, edit.resource)
+        elif isinstance(edit, AskWhole):
+            after = why_requests.in_whole(after, edit.resource, edit.to)
     return after
 
 

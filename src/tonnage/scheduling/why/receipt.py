@@ -24,9 +24,10 @@ from tonnage.scheduling import place
 from tonnage.scheduling.beyond import beyond, gated
 from tonnage.scheduling.communication import evidence_of
 from tonnage.scheduling.explain import NO_NODES, refusals
+from tonnage.scheduling.open_nodes import PREFERENCE_WEIGHT
 from tonnage.scheduling.place import Cache, Settings
 from tonnage.scheduling.policies import ANY_POLICY
-from tonnage.scheduling.view import NEVER, PREFERENCE_WEIGHT, Ints
+from tonnage.scheduling.view import NEVER, Ints
 from tonnage.scheduling.why import gang as why_gang
 from tonnage.scheduling.why import moves as why_moves
 from tonnage.scheduling.why import search as why_search

@@ -15,9 +15,6 @@ from tonnage.objects import core, quantity
 
 Amounts: TypeAlias = dict[str, str | int | float]
 
-_ANNOTATIONS = (asks.FRACTION, asks.FRACTION_MEMORY, asks.FRACTION_DEVICES)
-_RESOURCES = (asks.MEMORY_MIB, asks.MEMORY_PERCENT, asks.CORES)
-
 
 def written(resource: str, amount: int) -> str:
     """The amount as it is written for this resource."""
@@ -52,7 +49,7 @@ def axes(pod: FleetPod, shape: Shape) -> dict[str, int]:
 
 
 def _annotated(pod: FleetPod) -> bool:
-    return any(name in pod.annotations for name in _ANNOTATIONS)
+    return any(name in pod.annotations for name in asks.ANNOTATIONS)
 
 
 def asked_less(ask: Ask, resource: str, to: int) -> Ask:
@@ -78,15 +75,15 @@ def asked_less(ask: Ask, resource: str, to: int) -> Ask:
 def device_axes(pod: FleetPod, shape: Shape) -> list[str]:
     """Those of the axes that devices give."""
     ask = shape.ask
-    names = {*_ANNOTATIONS, *_RESOURCES, ask.resource, *(name for name, _ in ask.profiles)}
+    names = {*asks.ANNOTATIONS, *asks.VIRTUAL, ask.resource, *(name for name, _ in ask.profiles)}
     return [name for name in axes(pod, shape) if name in names]
 
 
 def lowered(pod: FleetPod, resource: str, to: int) -> FleetPod:
     """The pod when it asks for so much of one of :func:`axes`. Raises ValueError where its overhead alone is more."""
-    if resource in _ANNOTATIONS:
+    if resource in asks.ANNOTATIONS:
         return replace(pod, annotations={**pod.annotations, resource: written(resource, to)})
-    if resource in _RESOURCES:
+    if resource in asks.VIRTUAL:
         return replace(pod, spec=_each(pod.spec, resource, to))
     target = to - core.amounts(pod.spec.overhead).get(resource, 0)
     if target < 0:
@@ -114,6 +111,32 @@ def without(pod: FleetPod, resource: str) -> FleetPod:
     whole = spec.resources and less(spec.resources)
     after = msgspec.structs.replace(spec, containers=containers, init_containers=starting, resources=whole)
     return replace(pod, spec=after)
+
+
+def in_whole(pod: FleetPod, resource: str, count: int) -> FleetPod:
+    """The pod when it asks for so many whole devices in place of parts of them: where none of its containers names
+    them, the first that asked for a part does. Raises ValueError where its overhead is of parts."""
+    after = replace(
+        pod, annotations={name: text for name, text in pod.annotations.items() if name not in asks.ANNOTATIONS}
+    )
+    for name in asks.VIRTUAL:
+        after = without(after, name)
+    if core.pod_requests(after.spec).get(resource, 0):
+        return after
+    groups = pod.spec.containers, pod.spec.init_containers
+    asked = [
+        (part, at) for part, group in enumerate(groups) for at, one in enumerate(group) if _asks_for_part(one)
+    ] or [(0, 0)]
+    changed = [list(after.spec.containers), list(after.spec.init_containers)]
+    part, at = asked[0]
+    one = changed[part][at]
+    limits = {**one.resources.limits, resource: str(count)}
+    changed[part][at] = msgspec.structs.replace(one, resources=msgspec.structs.replace(one.resources, limits=limits))
+    return replace(after, spec=msgspec.structs.replace(after.spec, containers=changed[0], init_containers=changed[1]))
+
+
+def _asks_for_part(container: core.Container) -> bool:
+    return any(core.container_requests(container).get(name) for name in asks.VIRTUAL)
 
 
 def _each(spec: core.PodSpec, resource: str, to: int) -> core.PodSpec:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from tonnage.fleet.asks import Ask
+from tonnage.fleet.asks import FULL, Ask, Kind
 from tonnage.fleet.filters import Mask, reaches
 from tonnage.fleet.fits import gives_on
 from tonnage.fleet.rows import PodRow
@@ -32,6 +32,7 @@ from tonnage.scheduling.why.changes import (
     ANTI_AFFINITY,
     SPREAD,
     AddNode,
+    AskWhole,
     Cost,
     DropResource,
     DropRule,
@@ -66,7 +67,7 @@ STAY, LEAVE, LEAVE_FOR_RULES = range(3)
 """What is looked at: everybody stays; pods go where the rules allow the node; pods go where they do not."""
 
 Rules: TypeAlias = tuple[DropRule, ...]
-Less: TypeAlias = Lower | DropResource
+Less: TypeAlias = Lower | DropResource | AskWhole
 
 
 class SmallestChange(Struct, frozen=True):
@@ -240,7 +241,7 @@ class _Search:
 
     def _devices_less(self, row: int, ask: Ask, edits: list[Less]) -> list[Less] | None:
         """Less of one of the things that devices give, the least trouble first."""
-        best: tuple[Cost, list[Less]] | None = None
+        best = self._in_whole(row, ask, edits)
         for name in self.tables.device_axes:
             now, others = self.tables.axes[name], [edit for edit in edits if edit.resource != name]
             low, high = 0, min([now, *(edit.to for edit in edits if edit.resource == name)])
@@ -255,6 +256,18 @@ class _Search:
                 if best is None or cost_of(found) < best[0]:
                     best = cost_of(found), found
         return best[1] if best else None
+
+    def _in_whole(self, row: int, ask: Ask, edits: list[Less]) -> tuple[Cost, list[Less]] | None:
+        """Whole devices in place of memory of them, where the node does not say how much there is."""
+        cards = self.fleet.cards
+        dumb = ask.kind is Kind.MEMORY and not (ask.refused or cards.memory[row] or cards.numbers[row])
+        unit = self.fleet.resource(ask.resource) if dumb else -1
+        if unit < 0 or cards.unit[row] != unit or self.fleet.free[row, unit] < ask.count:
+            return None
+        if not gives_on(self.fleet, row, Ask(Kind.WHOLE, ask.resource, ask.count, FULL)):
+            return None
+        found: list[Less] = [*edits, AskWhole(self.fleet.node(row).spec.name, ask.resource, ask.count)]
+        return cost_of(found), found
 
     def _leave(self, row: int, pods: Sequence[PodRow], edits: tuple[Edit, ...], dropped: Rules, stage: int) -> None:
         """The fewest pods that can go from the node, with asking for less beside it."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tonnage.fleet.rows import FleetPod, NodeRow
 from tonnage.fleet.state import HOSTNAME, Fleet
 from tonnage.objects import core, selectors
-from tonnage.scheduling.view import ShapeView, cordoned_for
+from tonnage.scheduling.open_nodes import cordoned_for
+from tonnage.scheduling.view import ShapeView
 from tonnage.scheduling.why.changes import (
     DropAffinity,
     DropNodeName,
@@ -39,13 +40,13 @@ def kin(fleet: Fleet, pod: FleetPod, view: ShapeView, rows: Rows) -> list[Kin]:
     """The nodes in these rows by what they ask of the pod, in the order of their first rows."""
     spec = pod.spec
     cordoned = cordoned_for(fleet, spec.tolerations)[rows]
-    out = ~view.reached[rows] | ~view.featured[rows]
+    out = ~view.opened.reached[rows] | ~view.opened.featured[rows]
     for at in np.flatnonzero(~fleet.schedulable[rows]).tolist():
         out[at] |= bool(fleet.node(int(rows[at])).shut)
-    if view.cuda:
-        out |= np.array([bool(said) for said in view.cuda])[fleet.label_set[rows]]
+    if view.opened.cuda:
+        out |= np.array([bool(said) for said in view.opened.cuda])[fleet.label_set[rows]]
     named = rows == fleet.node_by_name.get(spec.node_name, -1)
-    keys = view.kinds[rows]
+    keys = view.opened.kinds[rows]
     for column in (fleet.taint_set[rows], cordoned, out, named):
         _, keys = np.unique(keys * (int(column.max(initial=0)) + 1) + column, return_inverse=True)
     found = []

@@ -1,5 +1,4 @@
-"""SGLang and TensorRT-LLM servers: flags that the simulated engine does not follow, and more ranks than GPUs; modes of
-time-slicing that do not exist."""
+"""SGLang and TensorRT-LLM servers: flags that the simulated engine does not follow, and more ranks than GPUs."""
 
 from __future__ import annotations
 
@@ -10,9 +9,7 @@ from tonnage.fleet.asks import is_device
 from tonnage.health.setting import Pods
 from tonnage.inference.servers import other_servers
 from tonnage.inference.servers.other_servers import TITLES, OtherServer
-from tonnage.machines.cards import LEASE_ANNOTATION
 from tonnage.objects import core
-from tonnage.partitioning.leases import FAIR, STRICT
 
 _NODES = ("--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr", "--gpus-per-node")
 _GROUPS = ("LeaderWorkerSet", "MPIJob", "RayCluster", "RayJob", "RayService")
@@ -65,13 +62,3 @@ def _goes_on_elsewhere(pods: Pods, server: OtherServer) -> bool:
 
 def _given(server: OtherServer, flag: str) -> bool:
     return any(word.text.partition("=")[0].replace("_", "-") == flag for word in server.words)
-
-
-def unknown_modes(found: Sequence[Pods]) -> Iterator[Finding]:
-    """Pods whose annotation names no mode of time-slicing: they take turns."""
-    for pods in found:
-        mode = pods.template.metadata.annotations.get(LEASE_ANNOTATION)
-        if mode is not None and mode not in (STRICT, FAIR):
-            of = Ref(pods.object.kind, pods.object.metadata.name, pods.namespace)
-            message = f"{LEASE_ANNOTATION} is {mode!r}: expected {STRICT} or {FAIR}; its GPUs are shared in turns"
-            yield Finding("gpu-time-slicing-unknown", "warning", of, pods.where(""), message)

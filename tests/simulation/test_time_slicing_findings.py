@@ -1,0 +1,81 @@
+"""Modes and intervals of time-slicing that do not exist, or that have no effect."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tonnage.errors import Where
+from tonnage.objects import core, load
+from tonnage.objects.base import ObjectMeta
+from tonnage.simulation import run, scenario
+from tonnage.simulation.findings.time_slicing import unknown_intervals, unknown_modes
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mig-day-night"
+LABEL = ', tonnage.dev/mig-relayout: "true"'
+OF_NODES = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: gpus}
+spec:
+  template:
+    metadata: {labels: {tonnage.dev/gpu-timeslice: "4"}}
+    spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: gpus}, requirements: []}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: own, labels: {tonnage.dev/gpu-timeslice: forever}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: right, labels: {tonnage.dev/gpu-timeslice: Medium}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "fraction", "rule"),
+    [
+        ("strict", "gpu-fraction", ""),
+        ("fair", "gpu-memory", ""),
+        ("Strict", "gpu-fraction", "gpu-time-slicing-unknown"),
+        ("", "gpu-fraction", "gpu-time-slicing-unknown"),
+        ("strict", "other", "gpu-time-slicing-no-effect"),
+    ],
+)
+def test_a_mode_that_does_not_exist_or_is_of_no_part_of_a_gpu_is_a_finding(mode: str, fraction: str, rule: str) -> None:
+    meta = ObjectMeta(name="a", namespace="b", annotations={"tonnage.dev/gpu-time-slicing": mode, fraction: "0.5"})
+    pod = core.Pod(
+        api_version="v1", kind="Pod", metadata=meta, spec=core.PodSpec(containers=[core.Container(name="c")])
+    )
+    made = SimpleNamespace(template=SimpleNamespace(metadata=meta), object=pod, namespace="b", where=Where)
+    found = list(unknown_modes([made]))
+    assert [one.rule for one in found] == [rule] * bool(rule)
+    assert all(repr(mode) in one.message or "no annotation gpu-fraction" in one.message for one in found)
+
+
+@pytest.mark.parametrize(("written", "told"), [("odd", 1), ("long", 0), ('"3"', 0), ('"-1"', 1)])
+def test_an_interval_that_does_not_exist_is_a_finding_at_the_labels_of_the_nodes(
+    tmp_path: Path, written: str, told: int
+) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "same")
+    file = tmp_path / "same" / "scenario.yaml"
+    file.write_text(file.read_text().replace(LABEL, f"{LABEL}, tonnage.dev/gpu-timeslice: {written}"))
+    made = run.set_up(scenario.load(tmp_path / "same"), "static")
+    found = [one for one in made.configuration.findings if one.rule == "gpu-timeslice-unknown"]
+    assert [one.where.field for one in found] == ["fleet.nodes[0].labels"] * told
+    assert all(
+        f"is {written.strip(chr(34))!r}: expected default, short, medium, long, or 0 to 3" in one.message
+        for one in found
+    )
+
+
+def test_the_labels_of_nodepools_and_of_nodes_are_looked_at_too(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text(OF_NODES)
+    found = list(unknown_intervals(scenario.load(EXAMPLE), load.read([tmp_path / "nodes.yaml"])))
+    assert [(one.object.kind, one.object.name, one.where.line) for one in found] == [
+        ("NodePool", "gpus", 6),
+        ("Node", "own", 11),
+    ]
