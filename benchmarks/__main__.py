@@ -18,6 +18,7 @@ NAMES = {
     "main": "the simulator: the Azure hour on ten replicas, 20,000 pods on 2,000 nodes, parsing, --help",
     "kube": "on a real API server: scheduling beside kube-scheduler, simulated nodes beside kwok",
     "inference": "the engine model beside dynamo's replay, routing policies, the KV index, KV tiers",
+    "logs": "a log of 100,000 prompts into a trace without text, and its blocks beside vLLM's",
     "openb": "the openb GPU trace under every policy, beside the published results",
     "placement": "gangs of 1,000 pods on 5,000 nodes; gangs that block each other, beside placing pod by pod",
     "partitioning": "MIG: fit decisions a second; plans of 1,000 cards, beside an integer program over every placement",

@@ -28,5 +28,22 @@ if [ ! -x "$venv/bin/python" ]; then
   say "making $venv"
   "$python" -m venv "$venv"
 fi
+
+# What pip is at, on a terminal: one line that changes from package to package.
+progress() {
+  local line name count=0 begun=$SECONDS
+  while IFS= read -r line; do
+    case $line in
+      "Collecting "*)
+        name=${line#Collecting } count=$((count + 1))
+        show "$count: ${name%%[^A-Za-z0-9._-]*}" ;;
+      "Installing collected packages"*) show "unpacking $count packages" ;;
+    esac
+  done
+  show ""
+  say "installed in $((SECONDS - begun)) s"
+}
+show() { [ ! -t 2 ] || printf '\r\033[K%s' "${1:+  $1}" >&2; }
+
 say "installing Tonnage into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$target"
+"$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --editable "$target" | progress

@@ -4,7 +4,9 @@ A block of output is preceded by a comment that says where it comes from::
 
     <!-- output: tonnage check manifests/; lines 1-5 -->
 
-``python tests/docs_outputs.py`` runs the commands and writes their output into the pages.
+``python tests/docs_outputs.py`` runs the commands and writes their output into the pages. Where a command names
+``--prometheus http://localhost:9090``, a Prometheus is there that has scraped the traffic surge, under `corrected` and with
+another seed than commands take.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import contextlib
 import io
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,8 +24,15 @@ from pathlib import Path
 import pytest
 
 import shared_runs
+from hollow.prometheus import read_api
 from tonnage.cli import main
+from tonnage.metrics.store import SeriesStore
+from tonnage.simulation import run, scenario
 
+PROMETHEUS = "http://localhost:9090"
+"""Where pages have a Prometheus."""
+MEASURED = ("traffic-surge", "corrected", 1)
+"""What it has scraped: an example's run under a policy, with a seed."""
 REPOSITORY = Path(__file__).resolve().parents[1]
 WIDTH = "80"
 
@@ -63,11 +73,17 @@ def blocks(page: Path) -> Iterator[Block]:
 
 @cache
 def output(command: str) -> str:
-    """What ``tonnage`` prints in the root of the repository, on a pipe of 80 columns. A finding is not a failure."""
+    """What ``tonnage`` prints in the root of the repository, on a pipe of 80 columns; what reads a Prometheus in a folder
+    of its own, into which it may write. A finding is not a failure."""
     printed, said = io.StringIO(), io.StringIO()
+    words = shlex.split(command)
     with contextlib.ExitStack() as around:
+        place = REPOSITORY
+        if PROMETHEUS in words:
+            place = Path(around.enter_context(tempfile.TemporaryDirectory()))
+            words[words.index(PROMETHEUS)] = around.enter_context(_measured())
         for context in (
-            contextlib.chdir(REPOSITORY),
+            contextlib.chdir(place),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(said),
             shared_runs.on_the_command_line(),
@@ -77,11 +93,27 @@ def output(command: str) -> str:
         patch.setenv("COLUMNS", WIDTH)
         patch.setenv("NO_COLOR", "1")
         try:
-            main(shlex.split(command))
+            main(words)
         except SystemExit as ended:
             if ended.code not in (0, 1):
                 raise RuntimeError(f"tonnage {command}: {said.getvalue()}") from ended
     return printed.getvalue()
+
+
+@contextlib.contextmanager
+def _measured() -> Iterator[str]:
+    """The address of a server that answers as the Prometheus of pages does."""
+    end_ns = max(series.last_ns for series in _scraped())
+    with read_api.serving(store=_scraped(), epoch_ns=run.EPOCH_NS, now_ns=lambda: end_ns) as url:
+        yield url
+
+
+@cache
+def _scraped() -> SeriesStore:
+    example, policy, seed = MEASURED
+    made = run.set_up(scenario.load(REPOSITORY / "examples" / example), policy, run.RunOptions(seed=seed))
+    run.play(made, engines=True)
+    return made.cluster.records.store
 
 
 def refresh(page: Path) -> bool:

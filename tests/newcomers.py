@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 import shared_runs
-from docs_outputs import REPOSITORY, pages
+from docs_outputs import PROMETHEUS, REPOSITORY, pages
 from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
@@ -36,8 +36,6 @@ from tonnage.objects import tree
 from tonnage.simulation.result import Result
 
 WIDTHS = (60, 80, 120)
-PROMETHEUS = "http://localhost:9090"
-"""Where pages have a Prometheus."""
 CONTEXTS = ("prod", "staging")
 LONG = ("examples/", "my-surge", "my-scenario/")
 """How scenarios of an hour or more begin."""

@@ -33,8 +33,8 @@ DOCS = REPOSITORY / "docs"
 SOURCE = REPOSITORY / "src" / "tonnage"
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-WHOLE_RUNS = "compare examples/"
-"""How commands begin that play whole scenarios under every policy: `make fuzz` runs them."""
+WHOLE_RUNS = ("compare examples/", "backtest examples/", "trace fit --prometheus")
+"""How commands begin that play whole scenarios, under every policy or to be measured: `make fuzz` runs them."""
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import newcomers
 from deep_seeds import deep
+from docs_outputs import PROMETHEUS
 from live.prometheus import measured_runs, real_prometheus
 from newcomers import NOT_HERE, OTHERS, WIDTHS, Answer, Typed
 from tonnage.apiserver.http import Server
@@ -113,7 +114,7 @@ def _words(answer: Answer) -> set[str]:
 def test_what_a_page_says_to_type_works_at_every_width(page: Path, terminal: Terminal) -> None:
     lines = [line for line in newcomers.typed(page) if not line.plays]
     if not terminal.prometheus:
-        lines = [line for line in lines if newcomers.PROMETHEUS not in line.words]
+        lines = [line for line in lines if PROMETHEUS not in line.words]
     assert [fault for typed in terminal.type_in(lines) for fault in _faults(*typed)] == []
 
 

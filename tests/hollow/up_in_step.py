@@ -12,6 +12,7 @@ from hollow.informers_in_step import InformersInStep
 from hollow.running_api import Json, Running
 from tonnage.control.disruption import node_loops
 from tonnage.decisions import Decision, Outcome
+from tonnage.hollow.autoscaling import ReplicaLoops
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.setting import config_maps
 from tonnage.hollow.up import forget_daemons, placing, pools_of_scenario
@@ -21,7 +22,7 @@ from tonnage.kube.transport import ApiError
 from tonnage.live.api_effects import ApiEffects
 from tonnage.live.cutting import SIMULATED
 from tonnage.live.group_kinds import by_kind
-from tonnage.live.manager import Controller, Manager
+from tonnage.live.manager import Controller, Manager, Observer
 from tonnage.live.recording import Events
 from tonnage.live.watching import watch_world
 from tonnage.live.world import ClusterWorld
@@ -45,12 +46,13 @@ class Strict:
 class UpInStep(Running):
     """Machines, operators and managers, with the controllers that place pods, launch nodes and set replicas.
 
-    ``late``, ``managed`` and ``theirs`` of :class:`Running` are not for it."""
+    ``observer``: who is told of decisions; without one a loop that fails fails the test. ``late``, ``managed`` and ``theirs`` of :class:`Running` are not for it."""
 
     manager: Manager | None = None
 
-    def __init__(self, made: run.SetUp) -> None:
+    def __init__(self, made: run.SetUp, observer: Observer | None = None) -> None:
         self.made = made
+        self.scaling = ReplicaLoops(made)
         forget_daemons(made.cluster)
         super().__init__(made, recorded=True, scheduler_name="tonnage")
         self.room.diagnosis = Diagnosis(made, self.api.store, self._diagnosed)
@@ -68,15 +70,18 @@ class UpInStep(Running):
         loops = [
             *made.controls.scheduling_loops(placing(made), Patience()),
             *node_loops(made.for_sale, partial(pools_of_scenario, self.world, made.configuration)),
-            *made.replica_loops(),
+            *self.scaling.loops(),
         ]
-        self.manager = Manager(self.world, self._watches, required, [Controller("all", tuple(loops))], Strict())
+        self.manager = Manager(
+            self.world, self._watches, required, [Controller("all", tuple(loops))], observer or Strict()
+        )
         self._watches.pump(0)
         self.manager.start()
         self.settle()
 
     def _diagnosed(self, configuration: Configuration) -> None:
         self.made = replace(self.made, configuration=configuration)
+        self.scaling.follow(configuration)
 
     def _turn(self) -> bool:
         happened = super()._turn()

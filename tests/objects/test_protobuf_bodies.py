@@ -20,6 +20,14 @@ def binding(**metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
 
 
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec}
+
+
+def service(**port: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {"ports": [port]}}
+
+
 def test_a_binding_has_the_bytes_that_kubernetes_gives_it() -> None:
     target = field(5, b"v1") + field(1, b"Node") + field(3, b"n")
     raw = field(1, field(1, b"p") + field(3, b"d") + field(5, b"u")) + field(2, target)
@@ -107,6 +115,13 @@ def value(shape: str, rng: random.Random, depth: int) -> Any:
         (binding(name="p", colour="red"), "Binding: 'colour'"),
         (binding(name=7), "Binding: .*'int'"),
         (binding(creationTimestamp="yesterday"), "Binding: .*yesterday"),
+        (binding(generation="7"), "Binding: '7': expected a whole number"),
+        (binding(generation=True), "Binding: True: expected a whole number"),
+        (binding(generation=1.0), "Binding: 1.0: expected a whole number"),
+        (binding(generation=2**63), "Binding: 9223372036854775808: expected a whole number of 64 bits"),
+        (pod(hostNetwork=1), "Pod: 1: expected true or false"),
+        (pod(hostNetwork="true"), "Pod: 'true': expected true or false"),
+        (service(targetPort=True), "Service: True: expected a whole number"),
     ],
 )
 def test_what_has_no_place_in_it_is_refused(wrong: dict[str, Any], why: str) -> None:

@@ -277,6 +277,49 @@ def test_a_file_that_is_no_manifest_is_told(text: str, message: str) -> None:
     assert refusals(text) == [message]
 
 
+@pytest.mark.parametrize("text", ["image: {tag: v1}\n", "- a\n", "just text\n", "a: 1\n---\n[2]\n"])
+def test_a_file_of_another_program_in_a_folder_is_passed_over_and_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "values.yaml").write_text(text)
+    found = load.read([tmp_path])
+    assert [one.kind for one in found.objects] == ["Pod"]
+    assert [one.where.file for one in found.problems] == [str(tmp_path / "values.yaml")]
+    with pytest.raises(InputError, match=r"values\.yaml:1"):
+        load.read([tmp_path / "values.yaml"])
+
+
+@pytest.mark.parametrize("text", ["metadata: {name: a}\n", "spec: {replicas: 1}\n", "kind: Pod\n", "apiVersion: v1\n"])
+def test_an_object_that_lacks_what_it_needs_is_an_error_in_a_folder_too(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "half.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"half\.yaml:1:.*the field is missing"):
+        load.read([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("named", "reads"),
+    [
+        ("patches: [{path: patch.yaml}]", 1),
+        ("patchesStrategicMerge: [patch.yaml]", 1),
+        ("patchesJson6902: [{path: patch.yaml, target: {kind: Pod}}]", 1),
+        ("replacements: [{path: patch.yaml}]", 1),
+        ("resources: [patch.yaml]", 2),
+        ("patches: [{patch: 'a: 1', target: {kind: Pod}}]", 2),
+    ],
+)
+def test_of_kustomizes_folders_the_objects_are_read_and_the_patches_are_not(
+    tmp_path: Path, named: str, reads: int
+) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "patch.yaml").write_text('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}')
+    (tmp_path / "kustomization.yaml").write_text(named)
+    found = load.read([tmp_path])
+    assert len(found.objects) == reads
+    (told,) = found.problems
+    assert told.where.file == str(tmp_path / "kustomization.yaml")
+    assert told.hint == f"kubectl kustomize {tmp_path} | tonnage … -"
+
+
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the folder has no manifests"):
         load.read([tmp_path])

@@ -15,6 +15,7 @@ from tonnage.provisioning.candidates import MovablePod, RunningNode
 from tonnage.provisioning.disruption import NodeState
 from tonnage.provisioning.findings import analyse
 from tonnage.provisioning.karpenter import plan
+from tonnage.provisioning.optimal import plan as optimal
 
 SMALL, LARGE = instance("m1.small", cpu=2), instance("m1.large", cpu=8)
 MARKET = on_demand({SMALL: 100_000, LARGE: 350_000})
@@ -89,10 +90,12 @@ def test_no_pod_launches_a_node_of_a_static_nodepool() -> None:
 
 @pytest.mark.parametrize(("replicas", "nodes"), [(0, "no nodes"), (1, "1 node"), (3, "3 nodes")])
 def test_a_static_nodepool_is_named_among_those_that_launch_nothing_for_a_pod(replicas: int, nodes: str) -> None:
-    (wait,) = plan(pods(1, shape()), [], [static_pool(replicas)], MARKET).waits
-    (refused,) = wait.reason.alternatives
-    assert refused.name == "NodePool fixed"
-    assert refused.why == f"it is static: it has {nodes} (replicas: {replicas}), whatever pods there are"
+    arguments = (pods(1, shape()), [], [static_pool(replicas)], MARKET)
+    for made in (plan(*arguments), optimal.plan(*arguments).plan):
+        (wait,) = made.waits
+        (refused,) = wait.reason.alternatives
+        assert refused.name == "NodePool fixed"
+        assert refused.why == f"it is static: it has {nodes} (replicas: {replicas}), whatever pods there are"
 
 
 def test_nodes_of_a_static_nodepool_come_for_as_many_pods_as_there_are_nodes() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tonnage.cli import files, lines, terminal
+from tonnage.cli import files, lines, messages, terminal
 from tonnage.cli.cluster import read_cluster, read_live
 from tonnage.cli.piped import STDIN, stdin
 from tonnage.errors import InputError
@@ -67,6 +67,7 @@ def init(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str,
     except BaseException:
         making.take_back()
         raise
+    messages.warnings(found.warnings)
     lines.say(
         f"{file}: {_count(found.services, 'Service')} with traffic, {_count(found.training, 'workload')} with work"
     )
@@ -128,6 +129,8 @@ def _by_hand(dumped: bytes) -> str:
     """The objects of a dump that nobody owns, without what the API server and controllers have written to them."""
     import msgspec
 
+    from tonnage.objects.api.defaults import without_generated_selector
+
     kept = []
     for one in msgspec.json.decode(dumped)["items"]:
         metadata = one["metadata"]
@@ -137,6 +140,8 @@ def _by_hand(dumped: bytes) -> str:
             one.pop("status", None)
         for field in ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink"):
             metadata.pop(field, None)
+        if one["kind"] == "Job" and one["apiVersion"] == "batch/v1":
+            without_generated_selector(one["spec"])
         kept.append(one)
     made = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": kept})
     return msgspec.json.format(made, indent=1).decode() + "\n"

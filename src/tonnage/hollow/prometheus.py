@@ -68,9 +68,12 @@ class ReadApi:
     _parsed: dict[str, Query] = field(default_factory=dict)
 
     def query(self, given: Parameters) -> QueryResponse:
-        """One instant; the time defaults to now."""
+        """One instant; the time defaults to now. A range vector is answered with its samples."""
         at_ns = self._time(given, "time", self.epoch_ns + self.now_ns())
-        result = self._evaluate(_one(given, "query"), at_ns - self.epoch_ns)
+        text = _one(given, "query")
+        if promql.is_range(self._read(text)):
+            return QueryResponse({"resultType": "matrix", "result": self._matrix(text, at_ns)})
+        result = self._evaluate(text, at_ns - self.epoch_ns)
         stamp = _stamp(at_ns)
         if isinstance(result, Scalar):
             return QueryResponse({"resultType": "scalar", "result": [stamp, number(result.value)]})
@@ -126,12 +129,33 @@ class ReadApi:
     def _evaluate(self, text: str, at_ns: int) -> Result:
         if self.evaluate is not None:
             return self.evaluate(text, at_ns)
+        query = self._read(text)
+        if promql.is_range(query):
+            promql.parse(text)  # says why not
+        return promql.evaluate(query, self.store, at_ns, epoch_ns=self.epoch_ns)
+
+    def _read(self, text: str) -> Query:
         query = self._parsed.get(text)
         if query is None:
             if len(self._parsed) >= 1024:
                 self._parsed.clear()
-            query = self._parsed[text] = promql.parse(text)
-        return promql.evaluate(query, self.store, at_ns, epoch_ns=self.epoch_ns)
+            query = self._parsed[text] = promql.parse_any(text)
+        return query
+
+    def _matrix(self, text: str, at_ns: int) -> list[dict[str, Any]]:
+        """The samples of each series, in the order of its labels."""
+        found = promql.matrix(self._read(text), self.store, at_ns - self.epoch_ns, epoch_ns=self.epoch_ns)
+        rows = [
+            {
+                "metric": _metric(labels),
+                "values": [
+                    [_stamp(t + self.epoch_ns), number(value)]
+                    for t, value in zip(samples.times, samples.values, strict=True)
+                ],
+            }
+            for labels, samples in found
+        ]
+        return sorted(rows, key=lambda row: sorted(row["metric"].items()))
 
     def _matching(self, given: Parameters) -> list[Series]:
         start_ns = self._time(given, "start", self.epoch_ns) - self.epoch_ns

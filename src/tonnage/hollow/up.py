@@ -28,6 +28,7 @@ from tonnage.errors import InputError
 from tonnage.facts.labels import NODE_POOL
 from tonnage.health.blocker import REFUSED
 from tonnage.hollow import prometheus
+from tonnage.hollow.autoscaling import ReplicaLoops
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.machines import MachineOptions, Machines
 from tonnage.hollow.operators import Operators, operated
@@ -142,6 +143,7 @@ class Up:
     room: MachineRoom = field(init=False)
     world: ClusterWorld = field(init=False)
     manager: Manager = field(init=False)
+    scaling: ReplicaLoops = field(init=False)
     prometheus_url: str = ""
     lock: Any = field(default_factory=threading.RLock)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -169,6 +171,7 @@ class Up:
     def _start(self) -> None:
         settings, cluster = self.settings, self.made.cluster
         self.clock = RunningClock(time.time_ns() // NS_PER_S * NS_PER_S, settings.speed)
+        cluster.epoch_ns = self.epoch_ns
         cluster.runs_workloads = False
         client = settings.client or self._embed()
         if settings.client is not None:
@@ -193,6 +196,7 @@ class Up:
         lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.managed)
         kinds = operated(client, embedded=settings.client is None, bare=settings.bare)
         self.room.operate(Operators(machines, client), kinds)
+        self.scaling = ReplicaLoops(self.made)
         if self.server is not None:
             self.room.diagnosis = Diagnosis(self.made, self.server.api.store, self._diagnosed)
         if settings.bare:
@@ -210,6 +214,7 @@ class Up:
 
     def _diagnosed(self, configuration: Configuration) -> None:
         self.made = replace(self.made, configuration=configuration)
+        self.scaling.follow(configuration)
 
     def _embed(self) -> Client:
         api = Api(clock=self.clock.seconds, random=random.Random(self.made.options.seed))
@@ -241,7 +246,7 @@ class Up:
         loops: dict[str, list[Loop]] = {"scheduler": made.controls.scheduling_loops(self.placing(), Patience())}
         pools = partial(pools_of_scenario, self.world, made.configuration)
         loops["nodes"] = [*made.controls.node_loops(made.for_sale, pools, expires=True)]
-        loops["replicas"] = made.replica_loops()
+        loops["replicas"] = self.scaling.loops()
         controllers = [Controller(name, tuple(loops[name])) for name in self.settings.controllers]
         self.manager = Manager(self.world, informers, required, controllers, self.observer, speed=self.settings.speed)
 

@@ -8,7 +8,7 @@ from tonnage.facts.instances import InstanceType
 from tonnage.facts.labels import GPU, GPU_COUNT, GPU_PRESENT, GPU_PRODUCT, NODE_POOL
 from tonnage.facts.prices import OWNED
 from tonnage.fleet.asks import SHARED_GPU
-from tonnage.fleet.state import Conflict, FleetNode
+from tonnage.fleet.state import Conflict, FleetNode, FleetPod
 from tonnage.machines.dra_driver import offered, publish
 from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim
 from tonnage.machines.pods import end_pod, lose, replace, stop_pod
@@ -256,11 +256,11 @@ def remove_node(cluster: Site, node: SimulatedNode, reason: str) -> None:
     cluster.wake("node")
 
 
-def runs_daemon(cluster: Site, node: str, namespace: str, name: str) -> bool:
-    """Whether a DaemonSet has its pod on the node."""
+def daemons_on(cluster: Site, node: str) -> list[FleetPod]:
+    """The pods of DaemonSets on the node, by name, whoever made them."""
     fleet = cluster.fleet
     on_node = (fleet.pod(row).spec for row in fleet.node(fleet.node_by_name[node]).pods)
-    return any(spec.daemon and spec.owner == f"{namespace}/{name}" for spec in on_node)
+    return sorted((spec for spec in on_node if spec.daemon), key=lambda spec: (spec.namespace, spec.name))
 
 
 def _start_daemons(cluster: Site, made: SimulatedNode, row: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tonnage.fleet.cards import SHARED_DEVICE
+from tonnage.fleet.state import FleetPod
 from tonnage.inference.servers.exposition import of_kind, vllm_samples
 from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
@@ -146,11 +147,13 @@ class _Round:
 
     def _gpu_samples(self, cluster: Site, node: SimulatedNode) -> Iterator[tuple[Key, float]]:
         row = cluster.fleet.node_by_name[node.name]
-        for namespace, name, template in cluster.declared.daemon_sets:
-            if not nodes.runs_daemon(cluster, node.name, namespace, name):
+        if not self.monitors or (cluster.runs_workloads and not cluster.declared.daemon_sets):
+            return
+        for daemon in nodes.daemons_on(cluster, node.name):
+            key = namespace, exporter = daemon.namespace, daemon.name
+            if (starting := cluster.pods.get(key)) is not None and starting.ready_ns is None:
                 continue
-            exporter = f"{name}-{node.name}"
-            found = self._targets_of(f"{namespace}/{exporter}", partial(_exporter, namespace, exporter, template))
+            found = self._targets_of(f"{namespace}/{exporter}", partial(_exporter, daemon))
             if not found:
                 continue
             for device in range(node.gpus):
@@ -218,9 +221,9 @@ def _as_object(pod: SimulatedPod) -> core.Pod:
     return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=pod.template.spec)
 
 
-def _exporter(namespace: str, name: str, template: core.PodTemplateSpec) -> core.Pod:
-    metadata = ObjectMeta(name=name, namespace=namespace, labels=dict(template.metadata.labels))
-    return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=template.spec)
+def _exporter(daemon: FleetPod) -> core.Pod:
+    metadata = ObjectMeta(name=daemon.name, namespace=daemon.namespace, labels=dict(daemon.labels))
+    return core.Pod(api_version="v1", kind="Pod", metadata=metadata, spec=daemon.spec)
 
 
 def wants_histograms(names: Iterable[str]) -> bool:

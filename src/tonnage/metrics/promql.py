@@ -39,6 +39,7 @@ from tonnage.metrics.syntax import (
     Window,
     children,
     parse,
+    parse_any,
 )
 from tonnage.metrics.vectors import LabelKey, QueryError, Result, Sample, Scalar, Vector, key, nameless
 from tonnage.units import NS_PER_MS, NS_PER_S
@@ -56,7 +57,10 @@ __all__ = [
     "UnsupportedQuery",
     "Vector",
     "evaluate",
+    "is_range",
+    "matrix",
     "parse",
+    "parse_any",
 ]
 
 DEFAULT_STEP_NS = 60 * NS_PER_S
@@ -86,6 +90,27 @@ def evaluate(
     evaluator = _Evaluator(_Setting(query, store, at_ns, lookback_ns, dialect, step_ns, epoch_ns), at_ns)
     evaluator.check_reach(query.root)
     return evaluator.result(query.root)
+
+
+def matrix(
+    query: Query,
+    store: SeriesStore,
+    at_ns: int,
+    *,
+    dialect: Dialect = PROMETHEUS_3,
+    step_ns: int = DEFAULT_STEP_NS,
+    epoch_ns: int = 0,
+) -> list[tuple[Mapping[str, str], Samples]]:
+    """The labels and samples of each series of a range vector (:func:`parse_any`) at the instant ``at_ns``, those
+    without samples left out. The arguments, and what is raised, are those of :func:`evaluate`."""
+    evaluator = _Evaluator(_Setting(query, store, at_ns, LOOKBACK_NS, dialect, step_ns, epoch_ns), at_ns)
+    evaluator.check_reach(query.root)
+    return [(labels, found) for labels, found in evaluator.ranges(query.root) if found.times]
+
+
+def is_range(query: Query) -> bool:
+    """Whether a query of any type is a range vector."""
+    return isinstance(query.root, Window | Subquery)
 
 
 class _Setting(Struct, frozen=True):
@@ -246,7 +271,7 @@ class _Evaluator:
         ranged = node.args[place]
         number = self._scalar(node.args[1 - place]) if len(node.args) > 1 else math.nan
         answers: list[tuple[Mapping[str, str], float]] = []
-        for labels, samples in self._ranges(ranged):
+        for labels, samples in self.ranges(ranged):
             value = self._over_samples(name, samples, number)
             if value is not None:
                 answers.append((labels if name == "last_over_time" else nameless(labels), value))
@@ -254,7 +279,7 @@ class _Evaluator:
             return Vector(() if answers else (Sample(_absent_labels(ranged), 1.0),))
         return self._vector(answers)
 
-    def _ranges(self, node: Node) -> Iterable[tuple[Mapping[str, str], Samples]]:
+    def ranges(self, node: Node) -> Iterable[tuple[Mapping[str, str], Samples]]:
         """Each series of a range vector with its samples, oldest first."""
         left_open = self._of.dialect.left_open
         if isinstance(node, Subquery):

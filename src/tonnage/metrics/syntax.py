@@ -228,8 +228,20 @@ def children(node: Node) -> tuple[Node, ...]:
 def parse(text: str, where: Where | None = None) -> Query:
     """Parse a PromQL instant query.
 
-    Raises InputError when it is not PromQL, and UnsupportedQuery when it uses something that is not
+    Raises InputError when it is not PromQL or a range vector, and UnsupportedQuery when it uses something that is not
     evaluated.
+    """
+    found = parse_any(text, where)
+    if isinstance(found.root, Window | Subquery):
+        hint = "wrap it in a function such as rate()"
+        raise InputError(Problem(found.where, "the query is a range vector", hint=hint))
+    return found
+
+
+def parse_any(text: str, where: Where | None = None) -> Query:
+    """Parse PromQL of any type: also a range vector by itself, which Prometheus answers with its samples.
+
+    Raises as :func:`parse` does, but for range vectors.
     """
     import promql_parser
 
@@ -239,10 +251,7 @@ def parse(text: str, where: Where | None = None) -> Query:
     except ValueError as error:
         problem = Problem(place, f"not a PromQL query: {error}", hint=f"the query is {text.strip()!r}")
         raise InputError(problem) from error
-    root = _Reader(place).node(tree)
-    if isinstance(root, Window | Subquery):
-        raise InputError(Problem(place, "the query is a range vector", hint="wrap it in a function such as rate()"))
-    return Query(text.strip(), root, place)
+    return Query(text.strip(), _Reader(place).node(tree), place)
 
 
 class _Reader:

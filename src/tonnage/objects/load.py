@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from tonnage.objects import (
     apps,
     autoscaling,
     batch,
+    beside,
     core,
     dra_versions,
     eks,
@@ -135,7 +136,8 @@ class Manifest:
 def read(paths: Sequence[Path]) -> Manifest:
     """Read files and folders (their YAML and JSON files, by name; a file that is named twice counts once). A
     ``config.json`` as Hugging Face publishes it with a model is one of that model, which is named by its folders
-    (``ORGANISATION/MODEL/config.json``).
+    (``ORGANISATION/MODEL/config.json``). What a folder has beside manifests is passed over with a warning
+    (:mod:`tonnage.objects.beside`); a file that is named itself has to be one.
 
     Raises InputError with every problem found: a missing file, broken YAML, a wrong value, an object that the API
     server would refuse, an object that appears twice. Beside them are the unknown fields of objects that it refuses.
@@ -143,15 +145,18 @@ def read(paths: Sequence[Path]) -> Manifest:
     objects: list[KubeObject] = []
     errors: list[Problem] = []
     warnings: list[Problem] = []
-    beside: list[Problem] = []
+    in_refused: list[Problem] = []
     shapes: dict[str, ModelShape] = {}
-    for file in _files(paths, errors):
+    for file, alone in _files(paths, errors, warnings):
         found = _File()
         try:
-            for tree in _trees(file):
-                if file.name == CONFIG and _is_config(tree.value):
-                    shapes.update(_models(file, tree.value))
-                else:
+            trees = list(_trees(file))
+            if file.name == CONFIG and trees and _is_config(trees[0].value):
+                shapes.update(_models(file, trees[0].value))
+            elif not alone and beside.is_other([one.value for one in trees]):
+                found.warnings.append(beside.passed_over(file))
+            else:
+                for tree in trees:
                     found.add(tree)
         except InputError as error:
             found.errors += error.problems
@@ -160,13 +165,13 @@ def read(paths: Sequence[Path]) -> Manifest:
         objects += found.objects
         errors += sorted(found.errors, key=lambda problem: problem.where.line)
         warnings += found.warnings
-        beside += found.beside
+        in_refused += found.beside
     errors += validate.duplicates(objects)
     if not objects and not errors:
         names = ", ".join(str(path) for path in paths)
         errors.append(Problem(Where(names), "no objects found", "expected Kubernetes manifests"))
     if errors:
-        raise InputError(*errors, beside=tuple(beside))
+        raise InputError(*errors, beside=tuple(in_refused))
     return Manifest(tuple(objects), tuple(_together(warnings)), shapes)
 
 
@@ -259,9 +264,11 @@ class _File:
             self.warnings += [] if refused else validate.check_warned(made, at)
 
 
-def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
+def _files(paths: Sequence[Path], errors: list[Problem], warnings: list[Problem]) -> Iterator[tuple[Path, bool]]:
+    """Each file once, and whether it was named itself."""
     seen: set[Path] = set()
     for path in paths:
+        apart: Collection[Path] = ()
         if path.is_dir():
             found = _below(path)
             if found is None:
@@ -271,15 +278,17 @@ def _files(paths: Sequence[Path], errors: list[Problem]) -> Iterator[Path]:
             if not found:
                 hint = "expected .yaml, .yml or .json files"
                 errors.append(Problem(Where(str(path)), "the folder has no manifests", hint))
+            apart, told = beside.of_kustomize(found)
+            warnings += told
         elif path.exists():
             found = [path]
         else:
             found = []
             errors.append(Problem(Where(str(path)), "no such file or folder", "check the path"))
         for file in found:
-            if file.resolve() not in seen:
+            if file.resolve() not in seen and file.resolve() not in apart:
                 seen.add(file.resolve())
-                yield file
+                yield file, path == file
 
 
 def _below(folder: Path) -> list[Path] | None:

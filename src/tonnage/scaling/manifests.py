@@ -13,7 +13,7 @@ from tonnage.errors import InputError, Problem
 from tonnage.metrics.promql import Query, parse
 from tonnage.objects import autoscaling, quantity
 from tonnage.objects import keda as keda_objects
-from tonnage.objects.base import KubeObject
+from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject
 from tonnage.objects.load import where
 from tonnage.scaling import cron
 from tonnage.scaling.behavior import (
@@ -41,8 +41,8 @@ _FALSE = ("0", "f", "F", "false", "False", "FALSE")
 
 
 def ref(source: KubeObject) -> Ref:
-    """The object's reference."""
-    return Ref(source.kind, source.name, source.namespace, source.metadata.uid)
+    """The object's reference, in the namespace in which the API server creates it."""
+    return Ref(source.kind, source.name, source.namespace or DEFAULT_NAMESPACE, source.metadata.uid)
 
 
 def hpa_spec(source: autoscaling.HorizontalPodAutoscaler) -> HpaSpec:
@@ -50,7 +50,7 @@ def hpa_spec(source: autoscaling.HorizontalPodAutoscaler) -> HpaSpec:
     spec = source.spec
     return HpaSpec(
         hpa=ref(source),
-        target=Ref(spec.scale_target_ref.kind, spec.scale_target_ref.name, source.namespace),
+        target=Ref(spec.scale_target_ref.kind, spec.scale_target_ref.name, source.namespace or DEFAULT_NAMESPACE),
         max_replicas=spec.max_replicas,
         metrics=tuple(map(_metric, spec.metrics)) or (_DEFAULT_METRIC,),
         min_replicas=DEFAULT_MIN_REPLICAS if spec.min_replicas is None else spec.min_replicas,
@@ -83,7 +83,7 @@ def keda_spec(source: keda_objects.ScaledObject) -> KedaSpec:
     config = advanced.horizontal_pod_autoscaler_config if advanced is not None else None
     return KedaSpec(
         scaled_object=ref(source),
-        target=Ref(spec.scale_target_ref.kind, spec.scale_target_ref.name, source.namespace),
+        target=Ref(spec.scale_target_ref.kind, spec.scale_target_ref.name, source.namespace or DEFAULT_NAMESPACE),
         triggers=tuple(trigger(source, index) for index in range(len(spec.triggers))),
         min_replicas=spec.min_replica_count,
         max_replicas=spec.max_replica_count,

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from tonnage.decisions import Finding, Ref
@@ -20,6 +21,7 @@ from tonnage.inference.config import VllmArgs, kv_stored_in, kv_token_bytes
 from tonnage.inference.disaggregation.actions import Leases
 from tonnage.inference.disaggregation.links import kv_link
 from tonnage.inference.hybrid import layout
+from tonnage.inference.servers import other_servers
 from tonnage.machines.blocked import of_workload
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.objects import ModelServer, Workload
@@ -155,8 +157,23 @@ def selects(service: core.Service, configuration: Configuration, cluster: Simula
 
 def _is_unknown(cluster: SimulatedCluster, workload: Workload) -> bool:
     """Whether nothing is known of the model of its engine, which is no reason not to start."""
-    engine = workload.server is None and servers.find(workload.template.spec) is not None
-    return engine and not of_workload(cluster, workload)
+    return bool(_unknown(workload)[0]) and not of_workload(cluster, workload)
+
+
+def _unknown(workload: Workload) -> tuple[str, str]:
+    """Why the engine of a workload is not simulated, and what helps; empty where it is, or where there is none."""
+    spec = workload.template.spec
+    found = servers.find(spec)
+    other = other_servers.find(spec) if found is None else None
+    if workload.server is not None or (found is None and other is None):
+        return "", ""
+    known = found.known if found is not None else other.known if other is not None else None
+    if isinstance(known, servers.UnknownModel):
+        named = f"models: {{{known.name}: …}} in the scenario gives its shape or config.json"
+        return known.message, f"{known.hint}; {named}"
+    if known is None:
+        return "its command line names no model that can be read", "give the model as a plain argument"
+    return "its weights are in host memory", ""
 
 
 def left_out(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> Iterator[Finding]:
@@ -167,9 +184,17 @@ def left_out(scenario: Scenario, configuration: Configuration, cluster: Simulate
             if name not in there:
                 namespace, _, short = name.partition("/")
                 place = scenario.document.where(f"traffic[{i}].service")
-                why = "they are of no Deployment or StatefulSet, or nothing is known of their model"
+                service = next(
+                    one
+                    for one in configuration.manifest.of(core.Service)
+                    if one.name == short and (one.namespace or "default") == namespace
+                )
+                behind = workloads_behind(cluster, service)
+                why, help_ = next((told for one in behind if (told := _unknown(one))[0]), ("", ""))
+                why = why or "they are of no Deployment or StatefulSet"
                 message = f"the engines of {name} are not simulated: {why}; its traffic is left out"
-                yield Finding("traffic-left-out", "warning", Ref("Service", short, namespace), place, message)
+                ref = Ref("Service", short, namespace)
+                yield Finding("traffic-left-out", "warning", ref, place, message, help=help_ or UNSET)
 
 
 def _pools(split: SplitEntry | None, found: Sequence[Workload], scenario: Scenario, field: str) -> list[Workload]:

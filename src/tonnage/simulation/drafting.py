@@ -12,7 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tonnage.errors import InputError
+from tonnage.decisions import Finding
+from tonnage.errors import InputError, Problem
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.base import KubeObject
 from tonnage.objects.templates import templates
@@ -22,16 +23,19 @@ from tonnage.simulation.configure import workloads_behind
 PROFILE = "traffic/azure-2023-conv.yaml"
 _LEFT_OUT = "traffic-left-out"
 _NAMELESS = "it has no name of its own (generateName): it runs without an end"
+_NO_SERVICE = "an engine whose pods no Service selects: requests go to Services, so add one"
 _STANDS = (core.Pod, apps.Deployment, apps.StatefulSet, apps.ReplicaSet, apps.DaemonSet)
 
 
 class Draft(Struct, frozen=True):
-    """``text``: of the file. ``services`` and ``training``: what it has; ``left``: what it leaves out, with why."""
+    """``text``: of the file. ``services`` and ``training``: what it has; ``left``: what it leaves out, with why;
+    ``warnings``: what is suspicious in the manifests."""
 
     text: str
     services: tuple[str, ...]
     training: tuple[str, ...]
     left: tuple[tuple[str, str], ...]
+    warnings: tuple[Problem, ...] = ()
 
 
 def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
@@ -42,8 +46,8 @@ def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
     manifest = load.read([manifests])
     nodes = any(isinstance(one, core.Node | karpenter.NodePool) for one in manifest.objects)
     head = _Head(file.absolute().parent.name, written, region, assumed=not nodes)
-    _set_up(head.text((), ()), file, manifest)
-    left: list[tuple[str, str]] = []
+    bare = _set_up(head.text((), ()), file, manifest)
+    left = [(key, _NO_SERVICE) for key in _without_service(bare, manifest)]
 
     def kept(keys: Sequence[str], *, serving: bool) -> tuple[str, ...]:
         good: list[str] = []
@@ -51,11 +55,11 @@ def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
             try:
                 made = _set_up(head.text((*good, key), ()) if serving else head.text((), (key,)), file, manifest)
             except InputError as error:
-                left.append((key, error.problems[0].message))
+                left.append((key, error.problems[0].message.removeprefix(f'"{key}": ')))
                 continue
             behind = (workloads_behind(made.cluster, one) for one in manifest.of(core.Service) if _key(one) == key)
             told = (one for one in made.configuration.findings if one.rule == _LEFT_OUT)
-            why = next((one.message for one in told if f"{one.object.namespace}/{one.object.name}" == key), "")
+            why = next((_told(one) for one in told if f"{one.object.namespace}/{one.object.name}" == key), "")
             if serving and not any(behind):
                 left.append((key, why or "the Service selects no workload's pods"))
             elif why:
@@ -70,7 +74,7 @@ def draft(file: Path, manifests: Path, written: Path, region: str) -> Draft:
     training = kept([key for key, why in workloads if not why], serving=False)
     text = head.text(services, training, left)
     _set_up(text, file, manifest)
-    return Draft(text, services, training, tuple(left))
+    return Draft(text, services, training, tuple(left), manifest.problems)
 
 
 class _Head(Struct, frozen=True):
@@ -140,6 +144,18 @@ def _workloads(objects: Sequence[KubeObject]) -> Iterator[tuple[str, str]]:
             continue
         why = "its schedule is not simulated" if one.kind == "CronJob" else ""
         yield f"{one.namespace or 'default'}/{one.kind.lower()}/{one.name}", why if one.name else _NAMELESS
+
+
+def _without_service(made: run.SetUp, manifest: load.Manifest) -> list[str]:
+    """Workloads with an engine, of which no Service selects the pods: namespace/name."""
+    behind = {one.key for service in manifest.of(core.Service) for one in workloads_behind(made.cluster, service)}
+    workloads = made.cluster.workloads.values()
+    engines = [one for one in workloads if one.controller is None and one.server is not None]
+    return sorted(one.key for one in engines if one.key not in behind)
+
+
+def _told(finding: Finding) -> str:
+    return f"{finding.message} ({finding.help})" if finding.help else finding.message
 
 
 def _key(one: KubeObject) -> str:

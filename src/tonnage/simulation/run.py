@@ -263,23 +263,21 @@ def scaler_of(by: str) -> Scaler:
     return _manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by)
 
 
-def autoscalers(
-    scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
-) -> Autoscalers:
-    """Every HPA of the manifests, and KEDA."""
+def autoscalers(configuration: Configuration, epoch_ns: int = EPOCH_NS) -> Autoscalers:
+    """Every HPA of the manifests, and KEDA, in a world of which ``epoch_ns`` is the Unix time of 0."""
     admitted = configuration.admitted
     return Autoscalers(
         [manifests.hpa_spec(h) for h in admitted.hpas if not manifests.made_by_keda(h)],
         configuration.scaled,
         admitted.ambiguous,
-        epoch_ns=EPOCH_NS,
+        epoch_ns=epoch_ns,
     )
 
 
 def _manifest_loops(
     scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
 ) -> list[Loop]:
-    return autoscalers(scenario, configuration, cluster, sources).loops()
+    return autoscalers(configuration).loops()
 
 
 def _policy_loops(

@@ -35,7 +35,7 @@ def shadowed(
     def loops(
         scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
     ) -> list[Loop]:
-        scalers = run.autoscalers(scenario, configuration, cluster, sources)
+        scalers = run.autoscalers(configuration)
         shadows = ShadowAutoscalers(scalers, steps.append).loops()
         for name in POLICIES:
             try:

@@ -72,6 +72,29 @@ def test_values_are_written_as_prometheus_writes_them(url: str) -> None:
 # ---- ranges ----
 
 
+def test_a_range_vector_is_answered_with_its_samples_but_for_one_at_its_start(url: str) -> None:
+    _, answer = ask(url, "/api/v1/query", {"query": f'{WAITING}{{pod="b"}}[60s]', "time": EPOCH_S + 300})
+    (row,) = answer["data"]["result"]
+    assert answer["data"]["resultType"] == "matrix"
+    assert row["metric"]["pod"] == "b" and row["metric"]["__name__"] == WAITING
+    assert row["values"] == [[EPOCH_S + at, "2"] for at in (255, 270, 285)]  # and no marker of staleness at 300
+    _, answer = ask(url, "/api/v1/query", {"query": f"sum({WAITING})[30s:15s]", "time": EPOCH_S + 60})
+    assert answer["data"]["result"] == [{"metric": {}, "values": [[EPOCH_S + 45, "5"], [EPOCH_S + 60, "6"]]}]
+    _, answer = ask(url, "/api/v1/query", {"query": f"{WAITING}[60s]", "time": EPOCH_S + 90})
+    assert [one["metric"]["pod"] for one in answer["data"]["result"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("span_s", [30, 61])
+def test_the_client_reads_the_samples_that_are_in_the_store(url: str, span_s: int) -> None:
+    start_ns, end_ns = (NOW_S - span_s) * NS_PER_S, NOW_S * NS_PER_S
+    with Prometheus(url) as prometheus:
+        found = prometheus.window(WAITING, EPOCH_NS + start_ns, EPOCH_NS + end_ns)
+    (held,) = [one for one in make_store() if one.labels["__name__"] == WAITING and one.labels["pod"] == "a"]
+    (one,) = found
+    times, values = held.window(start_ns, end_ns)
+    assert [t - EPOCH_NS for t in one.times] == list(times) and list(one.values) == list(values)
+
+
 def test_a_range_has_a_point_for_each_step(url: str) -> None:
     form = {"query": WAITING, "start": EPOCH_S + 270, "end": EPOCH_S + 310, "step": "15s"}
     status, answer = ask(url, "/api/v1/query_range", form, post=True)
@@ -143,7 +166,7 @@ def test_it_says_what_it_is_and_that_it_is_ready(url: str) -> None:
     [
         ("query", {}, "parameter query is missing"),
         ("query", {"query": "sum("}, "not a PromQL query"),
-        ("query", {"query": "up[5m]"}, "range vector"),
+        ("query_range", {"query": "up[5m]", "start": 0, "end": 1, "step": 1}, "range vector"),
         ("query", {"query": "limitk(1, up)"}, "the aggregation limitk() is not evaluated"),
         ("query", {"query": "up", "time": "soon"}, "parameter time 'soon' is not a time"),
         ("query", {"query": "up", "time": "2027-01-15T08:10:00"}, "is not a time"),

@@ -23,7 +23,7 @@ from tonnage.simulation.backtest_plot import svg
 from tonnage.simulation.run import SetUp
 from tonnage.traffic import counted, measured, readings
 from tonnage.traffic.buckets import Buckets, of_cumulative
-from tonnage.traffic.profile import PROMPT_LEVELS, ProfileSource, TrafficProfile
+from tonnage.traffic.profile import OUTPUT_LEVELS, PROMPT_LEVELS, ProfileSource, TrafficProfile
 from tonnage.traffic.profile_file import read_profile
 from tonnage.traffic.readings import ScrapedService, StoredReadings
 from tonnage.units import NS_PER_S
@@ -87,9 +87,14 @@ class TestRealPrometheus:
         assert sum(profile.arrivals) == pytest.approx(len(arrivals), rel=0.03)
         minutes = np.bincount(arrivals.arrival_ns // (60 * NS_PER_S), minlength=MINUTES)
         assert profile.arrivals == pytest.approx(minutes.tolist(), rel=0.15, abs=8)  # scrapes are 15 s apart
-        for level, found in zip(PROMPT_LEVELS[1:-1], profile.lengths.prompt_tokens[1:-1], strict=True):
-            low, high = edges_about(float(np.quantile(arrivals.prompt, level, method="inverted_cdf")))
-            assert low <= found <= high, level
+        lengths = profile.lengths
+        for levels, tokens, came in (
+            (PROMPT_LEVELS, lengths.prompt_tokens, arrivals.prompt),
+            (OUTPUT_LEVELS, lengths.output_tokens[0], arrivals.output),
+        ):
+            for level, found in zip(levels, tokens, strict=True):
+                low, high = edges_about(float(np.quantile(came, level, method="inverted_cdf")))
+                assert low <= found <= high, (level, found)
         said = capsys.readouterr().out
         assert "TTFT within 1000 ms: 100.0% of the requests" in said and "assumed:\n  arrivals are what" in said
 

@@ -146,6 +146,17 @@ def _select_own_pods(obj: JsonObject, spec: JsonObject) -> None:
     wanted.setdefault(JOB_UID, meta.get("uid", ""))
 
 
+def without_generated_selector(spec: JsonObject) -> None:
+    """Take back from a Job's spec what :func:`_select_own_pods` adds, so that it can be created anew."""
+    if spec.get("manualSelector"):
+        return
+    spec.pop("selector", None)
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    for prefix in ("", BATCH):
+        for label in (OLD_JOB_UID, OLD_JOB_NAME):
+            labels.pop(prefix + label, None)
+
+
 def _hpa(obj: JsonObject) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)

@@ -288,8 +288,8 @@ def _put_field(number: int, known: _Field) -> _Put:
 def _put_value(number: int, shape: str) -> _Put:
     """One value of a type."""
     if shape in ("int", "bool"):
-        plain = _tag(number, _VARINT)
-        return lambda parts, value: parts.extend((plain, _to_varint(int(value))))
+        plain, whole = _tag(number, _VARINT), _integer if shape == "int" else _boolean
+        return lambda parts, value: parts.extend((plain, _to_varint(whole(value))))
     if shape == "double":
         fixed = _tag(number, _FIXED64)
         return lambda parts, value: parts.extend((fixed, struct.pack("<d", value)))
@@ -301,6 +301,18 @@ def _put_value(number: int, shape: str) -> _Put:
         parts += (tag, _SIZES[size] if size < _MANY else _to_varint(size), data)
 
     return add
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise Malformed(f"{value!r}: expected a whole number of 64 bits")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise Malformed(f"{value!r}: expected true or false")
+    return value
 
 
 def _bytes_of(shape: str) -> Callable[[Any], bytes]:
@@ -315,7 +327,7 @@ def _bytes_of(shape: str) -> Callable[[Any], bytes]:
 def _int_or_string(value: int | str) -> bytes:
     if isinstance(value, str):
         return _tag(1, _VARINT) + _to_varint(1) + _field_of(3, value.encode())
-    return _tag(1, _VARINT) + _to_varint(0) + _tag(2, _VARINT) + _to_varint(value)
+    return _tag(1, _VARINT) + _to_varint(0) + _tag(2, _VARINT) + _to_varint(_integer(value))
 
 
 @lru_cache(256)

@@ -96,7 +96,7 @@ def plan(
     planning = Planning(
         sorted(pods, key=planner._queue_key),
         list(nodes),
-        [pool for pool in node_pools if not pool.is_static],
+        list(node_pools),
         catalogue,
         settings or PlanSettings(),
         dict(gangs or {}),
@@ -319,6 +319,7 @@ class Planning:
                 settings.configurations,
             )
             for pool in sorted(self.node_pools, key=lambda one: one.metadata.name)
+            if not pool.is_static
         ]
 
     def _remaining(

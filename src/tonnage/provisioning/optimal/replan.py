@@ -64,7 +64,7 @@ def replan(
     planning = Planning(
         sorted(waiting, key=planner._queue_key),
         [*nodes, *(one.node for one in listed)],
-        [pool for pool in node_pools if not pool.is_static],
+        list(node_pools),
         catalogue,
         settings,
         {},

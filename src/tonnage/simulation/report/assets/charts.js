@@ -56,14 +56,14 @@ function backdrop(u, options) {
   ctx.restore();
 }
 
-/** The limit as a dashed line with its name. */
+/** The limit as a dashed line with its name, where that meets no curve. */
 function limitLine(u, limit) {
   if (!limit) return;
   const { ctx, bbox } = u;
   const y = Math.round(u.valToPos(limit.value, "y", true));
   if (y < bbox.top || y > bbox.top + bbox.height) return;
   ctx.save();
-  ctx.strokeStyle = ctx.fillStyle = theme.color("--red");
+  ctx.strokeStyle = theme.color("--red");
   ctx.lineWidth = 1.25 * uPlot.pxRatio;
   ctx.setLineDash([5 * uPlot.pxRatio, 4 * uPlot.pxRatio]);
   ctx.beginPath();
@@ -71,10 +71,54 @@ function limitLine(u, limit) {
   ctx.lineTo(bbox.left + bbox.width, y);
   ctx.stroke();
   ctx.font = `560 ${10.5 * uPlot.pxRatio}px ${fontFamily()}`;
-  ctx.textAlign = "right";
-  ctx.textBaseline = "bottom";
-  ctx.fillText(limit.label, bbox.left + bbox.width - 4 * uPlot.pxRatio, y - 2 * uPlot.pxRatio);
+  ctx.textAlign = "left";
+  ctx.textBaseline = "middle";
+  const [width, height] = [ctx.measureText(limit.label).width + 6 * uPlot.pxRatio, 14 * uPlot.pxRatio];
+  const name = clearPlace(curves(u), bbox, y, width, height, 2 * uPlot.pxRatio);
+  if (name.met) { // at least what is behind it does not show through
+    ctx.fillStyle = theme.color("--surface");
+    ctx.fillRect(name.left, name.top, width, height);
+  }
+  ctx.fillStyle = theme.color("--red");
+  ctx.fillText(limit.label, name.left + 3 * uPlot.pxRatio, name.top + height / 2);
   ctx.restore();
+  u.root.dataset.limitMet = name.met;
+}
+
+/** The points of each curve in pixels of the canvas; null where a curve is interrupted. */
+function curves(u) {
+  const [xs, ...columns] = u.data;
+  return columns.map((values) => values.map((value, i) =>
+    (value === null || value === undefined ? null : [u.valToPos(xs[i], "x", true), u.valToPos(value, "y", true)])));
+}
+
+/** Where a name of this size stands beside a line at `y`, within the box, so that the fewest curves are met: the first
+ * of such places from the right, above the line before below. */
+function clearPlace(lines, box, y, width, height, gap) {
+  const tops = [y - gap - height, y + gap].filter((top) => top >= box.top && top + height <= box.top + box.height);
+  const most = Math.max(box.left, box.left + box.width - width - 2 * gap);
+  let best = null;
+  for (let step = 0; step <= 24; step++) {
+    const left = most - ((most - box.left) * step) / 24;
+    for (const top of tops.length ? tops : [Math.max(box.top, y - gap - height)]) {
+      const met = lines.filter((line) => meets(line, left, top, left + width, top + height)).length;
+      if (best === null || met < best.met) best = { left, top, met };
+      if (!met) return best;
+    }
+  }
+  return best;
+}
+
+/** Whether a curve goes through a rectangle. */
+function meets(line, x0, y0, x1, y1) {
+  return line.some((to, i) => {
+    if (to === null) return false;
+    const from = line[i - 1] ?? to;
+    if (to[0] < x0 || from[0] > x1) return false;
+    const at = (x) => (to[0] === from[0] ? to[1] : from[1] + ((to[1] - from[1]) * (x - from[0])) / (to[0] - from[0]));
+    const ends = to[0] === from[0] ? [from[1], to[1]] : [at(Math.max(x0, from[0])), at(Math.min(x1, to[0]))];
+    return Math.max(...ends) >= y0 && Math.min(...ends) <= y1;
+  });
 }
 
 /** The y range, over all the data, so that zooming in time does not move it. */

@@ -16,6 +16,7 @@ function choose(changes) {
   Object.assign(choice, changes);
   const kept = HASH_KEYS.filter((key) => choice[key]).map((key) => [key, choice[key]]);
   const hash = new URLSearchParams(kept).toString();
+  if (location.protocol === "about:") return; // within a page of others, where it has no address of its own
   history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
 }
 

@@ -6,11 +6,11 @@ function notRunning(results, names) {
   const found = new Map(); // the same in several runs stands once
   results.forEach((run, i) => (run.not_running ?? []).forEach((one) => {
     const key = [fmt.ref(one.object), one.rule, one.cause].join("\n");
-    if (!found.has(key)) found.set(key, { one, runs: [] });
-    found.get(key).runs.push(names[i]);
+    if (!found.has(key)) found.set(key, { one, runs: new Set() });
+    found.get(key).runs.add(names[i]); // one may say it of two lines
   }));
   byId("not-running").replaceChildren(...[...found.values()].map(({ one, runs }) =>
-    stopped(one, results.length > runs.length ? ` under ${runs.join(", ")}` : "")));
+    stopped(one, results.length > runs.size ? ` under ${[...runs].join(", ")}` : "")));
 }
 
 function stopped(one, under) {
