@@ -1,4 +1,5 @@
-"""Devices for claims: one CEL selector over every device of a cluster, beside Google's evaluator where installed."""
+"""Devices for claims: one CEL selector over every device of a cluster, beside Google's evaluator where installed; and
+many claims on a cluster of GPUs that can be partitioned."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import dra_peer
+from benchmarks import dra_claims, dra_peer
 from benchmarks.common import Options, Report
 from tonnage.cel.device import Device, compile_selector
 from tonnage.cel.values import Semver
@@ -53,7 +54,26 @@ def run(options: Options) -> Report:
         report.bar(f"selected by both: {name}", selected, "==", sum(map(_EXPECTED[name], devices)), "", "result")
     if not dra_peer.installed():
         report.notes.append("cel-expr-python is not installed: make peers")
+    _claims(report, quick=options.quick)
     return report
+
+
+NODES = 500
+CLAIMS_PER_NODE = 2
+
+
+def _claims(report: Report, *, quick: bool) -> None:
+    """1,000 claims for MIG devices, each on the next of 500 nodes, from slices that nothing is known of."""
+    nodes = NODES // 10 if quick else NODES
+    slices, wanted = dra_claims.cluster(nodes), dra_claims.claims(nodes * CLAIMS_PER_NODE)
+    published = sum(len(one.spec.devices) for one in slices)
+    seconds, found = dra_claims.spread(slices, wanted, nodes)
+    name = f"{len(wanted)} claims on {nodes} nodes"
+    remark = f"{published} devices, {published // nodes // dra_claims.GPUS} of each of {dra_claims.GPUS} GPUs a node"
+    report.row(selector=name, value=seconds, unit="s of CPU", remark=remark)
+    report.bar("claims, spread and cold", seconds, "<=", 2.0, "s", "cost")
+    report.bar("claims that have their device", len(found), "==", len(wanted), "", "result")
+    report.bar("devices that two claims have", dra_claims.overlaps(slices, found), "==", 0, "", "result")
 
 
 _EXPECTED: dict[str, Callable[[Device], bool]] = {

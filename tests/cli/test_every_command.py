@@ -42,6 +42,7 @@ READS_A_CLUSTER = {
     "why": "--context",
     "plan": "--context",
     "share": "--context",
+    "advise devices": "--context",
     "mig plan": "--context",
     "cuda fleet": "--context",
     "realloc": "--context",
@@ -50,7 +51,7 @@ READS_A_CLUSTER = {
     "size": "--kube-context",
 }
 """Commands that read a cluster, and the option that names it: of `size` --context is the engine's."""
-WRITTEN = {"--report", "--plot", "--save", "--record", "--output", "--to", "--kubeconfig"}
+WRITTEN = {"--write", "--report", "--plot", "--save", "--record", "--output", "--to", "--kubeconfig"}
 """Options whose file is written."""
 OWN = ("agent ", "trace hash", "init", "size")
 """Commands that read standard input in their own way, or programs of a node, whose files are read again and again."""

@@ -22,6 +22,7 @@ from tonnage.cel.kinds import ANY, BOOL, DYN, STRING, map_of
 from tonnage.cel.lexer import place
 from tonnage.cel.parser import Parser
 from tonnage.cel.quantity import Quantity
+from tonnage.cel.reads import reads
 from tonnage.cel.syntax import SyntaxNode
 from tonnage.cel.validators import validate
 from tonnage.cel.values import Domains, Names, Semver, Value, name_of
@@ -77,10 +78,11 @@ _Run = Callable[[Device, int], Any]
 
 
 class CompiledSelector:
-    """A compiled expression."""
+    """A compiled expression. ``reads``: what it looks at of a device, where that is known beforehand."""
 
     def __init__(self, text: str, root: SyntaxNode, constants: ConstantFolding) -> None:
         self.text = text
+        self.reads = reads(root, constants)
         self._cheap = cheap(root)
         self._root, self._constants = root, constants
         self._plain = _compiled(text, root, constants, counted=False) if self._cheap else None

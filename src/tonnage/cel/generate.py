@@ -30,7 +30,8 @@ FIELDS = {
     "capacity": "capacity",
     "allowMultipleAllocations": "allow_multiple_allocations",
 }
-_LOOKUPS = ("_[_]", "_[?_]", "_?._")
+LOOKUPS = ("_[_]", "_[?_]", "_?._")
+"""Functions that look a key up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Generator(CodeWriter):
             case Select():
                 return self._chain(node)
             case Invocation():
-                return self._chain(node) if node.function in _LOOKUPS else self._call(node)
+                return self._chain(node) if node.function in LOOKUPS else self._call(node)
             case ListOf():
                 return self._list(node)
             case MapOf():
@@ -82,7 +83,7 @@ class Generator(CodeWriter):
         """A value that is only looked at further: names and look-ups are cheaper by one."""
         if isinstance(node, Ident) and node.constant is None:
             return self._variable(node.name)
-        if (isinstance(node, Select) and node.name) or (isinstance(node, Invocation) and node.function in _LOOKUPS):
+        if (isinstance(node, Select) and node.name) or (isinstance(node, Invocation) and node.function in LOOKUPS):
             return self._chain(node, raw=True)
         return self._value(node)
 
@@ -104,7 +105,7 @@ class Generator(CodeWriter):
             if isinstance(node, Select) and node.name:
                 steps.append((node.name, None, False, node.test))
                 node = node.operand
-            elif isinstance(node, Invocation) and node.function in _LOOKUPS:
+            elif isinstance(node, Invocation) and node.function in LOOKUPS:
                 key = node.arguments[1]
                 constant = self._constants.of(key, calls=False)
                 steps.append((constant, key if constant is NOT_CONSTANT else None, node.function != "_[_]", False))

@@ -76,6 +76,7 @@ COMMANDS = {
         "share",
         "Ways to share a GPU, side by side: MIG, time-slicing, MPS, a smaller one.",
     ),
+    "advise": ("tonnage.cli.advise", "advise", "Device plugin or ResourceClaims for GPUs, and from one to the other."),
     "check": (
         "tonnage.cli.check",
         "check",

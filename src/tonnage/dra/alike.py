@@ -15,7 +15,7 @@ from tonnage.dra.allocated import DeviceID
 from tonnage.dra.capacity import nano
 from tonnage.dra.constraints import Values
 from tonnage.dra.node_devices import NodeDevices
-from tonnage.dra.pools import CounterKey
+from tonnage.dra.slice_shapes import CounterKey
 from tonnage.dra.ways import ClaimWays
 
 Value = tuple[str, object]

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tonnage.dra.allocated import AllocatedState
-from tonnage.dra.components import CounterShape
 from tonnage.dra.features import Features
-from tonnage.dra.node_devices import NodeDevices
+from tonnage.dra.node_devices import DeviceLayouts, NodeDevices
 from tonnage.dra.pools import NodeView, Slices
 from tonnage.dra.reasons import RequestRefusal, refusals
 from tonnage.dra.results import results
@@ -76,14 +75,14 @@ class Allocator:
 
             compiler = cel_compiler(self.features)
         self._selectors = Selectors(compiler)
-        self._shapes: dict[object, CounterShape] = {}
+        self._layouts = DeviceLayouts()
         self._nodes: dict[str, NodeDevices] = {}
 
     def devices(self, node: NodeView) -> NodeDevices:
         """The devices that a node sees."""
         known = self._nodes.get(node.name)
         if known is None or known.node.labels != node.labels:
-            known = NodeDevices(node, self._slices.pools(node), self._shapes)
+            known = NodeDevices(node, self._slices.pools(node), self._layouts)
             self._nodes[node.name] = known
         return known
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from tonnage.cel.device import Attribute, CompiledSelector, Device, compile_selector
 from tonnage.cel.failures import ErrorKind, EvaluationError
+from tonnage.cel.quantity import Quantity
 from tonnage.cel.values import Semver
 from tonnage.dra.features import Features
 from tonnage.dra.selecting import Compiler, DeviceMatcher
@@ -13,12 +16,14 @@ from tonnage.objects.dra import DeviceAttribute, DeviceCapacity
 
 
 class _Seen:
-    """Devices as selectors see them, each made once. A device is known by its attributes and capacities, which it has
-    to itself and which are kept as long as it is."""
+    """Devices as selectors see them. A device is known by its attributes and capacities, which it has to itself and
+    which are kept as long as it is."""
 
     def __init__(self, *, lists: bool) -> None:
-        self._lists = lists
+        self.lists = lists
         self._known: dict[tuple[str, int, int, bool], tuple[Device, object, object]] = {}
+        self._versions: set[str | None] = set()
+        self._sound: dict[int, tuple[bool, object]] = {}
 
     def device(
         self,
@@ -27,20 +32,74 @@ class _Seen:
         capacity: Mapping[str, DeviceCapacity],
         allow_multiple_allocations: bool,
     ) -> Device:
+        """The device, made once."""
         key = (driver, id(attributes), id(capacity), allow_multiple_allocations)
         known = self._known.get(key)
         if known is None:
-            values = {name: _value(name, one, lists=self._lists) for name, one in attributes.items()}
-            amounts = {name: str(one.value) for name, one in capacity.items()}
-            known = Device(driver, values, amounts, allow_multiple_allocations), attributes, capacity
-            self._known[key] = known
+            made = self.made(driver, attributes, capacity, allow_multiple_allocations)
+            known = self._known[key] = made, attributes, capacity
         return known[0]
+
+    def made(
+        self,
+        driver: str,
+        attributes: Mapping[str, DeviceAttribute],
+        capacity: Mapping[str, DeviceCapacity],
+        allow_multiple_allocations: bool,
+    ) -> Device:
+        """A device with these."""
+        values = {name: _value(name, one, lists=self.lists) for name, one in attributes.items()}
+        amounts = {name: str(one.value) for name, one in capacity.items()}
+        return Device(driver, values, amounts, allow_multiple_allocations)
+
+    def have_values(self, attributes: Sequence[Mapping[str, DeviceAttribute]]) -> bool:
+        """Whether every attribute of these devices has a value that the gates allow, so that devices can be made of
+        them."""
+        if not self.lists:
+            rest = {
+                one.version_value
+                for of_device in attributes
+                for one in of_device.values()
+                if one.string_value is None and one.int_value is None and one.bool_value is None
+            }
+            if rest <= self._versions:
+                return True
+        try:
+            for of_device in attributes:
+                for name, one in of_device.items():
+                    _value(name, one, lists=self.lists)
+        except EvaluationError:
+            return False
+        if not self.lists:
+            self._versions |= rest
+        return True
+
+    def are_sound(self, attributes: Sequence[Mapping[str, DeviceAttribute]]) -> bool:
+        """The same of the devices of a slice, looked at once."""
+        known = self._sound.get(id(attributes[0]))
+        if known is None:
+            known = self._sound[id(attributes[0])] = self.have_values(attributes), attributes[0]
+        return known[0]
+
+    def are_amounts(self, capacity: Mapping[str, DeviceCapacity]) -> bool:
+        """Whether every capacity is an amount."""
+        try:
+            for one in capacity.values():
+                Quantity.parse(str(one.value))
+        except ValueError:
+            return False
+        return True
 
 
 class _Matcher:
+    """A selector, which is put to as much of a device as it looks at."""
+
     def __init__(self, selector: CompiledSelector, seen: _Seen) -> None:
         self._selector = selector
         self._seen = seen
+        self._attributes = _names(selector.reads.attributes if selector.reads is not None else ())
+        self._capacity = _names(selector.reads.capacity if selector.reads is not None else ())
+        self._encoder = msgspec.msgpack.Encoder()
 
     def matches(
         self,
@@ -49,7 +108,26 @@ class _Matcher:
         capacity: Mapping[str, DeviceCapacity],
         allow_multiple_allocations: bool,
     ) -> bool:
-        return self._selector.selects(self._seen.device(driver, attributes, capacity, allow_multiple_allocations))
+        seen = self._seen
+        if self._selector.reads is None or not (seen.have_values([attributes]) and seen.are_amounts(capacity)):
+            return self._selector.selects(seen.device(driver, attributes, capacity, allow_multiple_allocations))
+        own = {name: one for name, one in attributes.items() if name in self._attributes}
+        has = {name: one for name, one in capacity.items() if name in self._capacity}
+        return self._selector.selects(seen.made(driver, own, has, allow_multiple_allocations))
+
+    def looked_at(self, attributes: Sequence[Mapping[str, DeviceAttribute]]) -> bytes | None:
+        if self._selector.reads is None or not self._seen.are_sound(attributes):
+            return None
+        found = [[one.get(name) for one in attributes] for name in self._attributes]
+        for qualified, plain in zip(found[::2], found[1::2], strict=True):
+            if any(qualified) and any(plain):
+                return None  # a device may have both, of which the later counts
+        return self._encoder.encode(found)
+
+
+def _names(read: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The names under which devices may have these: qualified, and of the driver's own domain."""
+    return tuple(written for domain, name in read for written in (f"{domain}/{name}", name))
 
 
 def cel_compiler(features: Features | None = None) -> Compiler:

@@ -9,8 +9,9 @@ from msgspec import Struct
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.capacity import nano
 from tonnage.dra.components import WHOLE, CounterShape, tied
-from tonnage.dra.pools import CounterKey, DevicePool, NodeView, PoolDevice, reaches
+from tonnage.dra.pools import DevicePool, NodeView, PoolDevice, reaches
 from tonnage.dra.selecting import ABSENT, Match, Selectors
+from tonnage.dra.slice_shapes import CounterKey
 
 
 class Component(Struct, frozen=True, eq=False):
@@ -22,57 +23,91 @@ class Component(Struct, frozen=True, eq=False):
     shape: CounterShape
 
 
+class DeviceLayout(Struct, frozen=True, eq=False):
+    """What nodes have in common whose slices have the same shapes: by device its pool, its component and its place
+    there, and what it is worth; the components."""
+
+    pool_of: list[int]
+    component_of: list[int]
+    place_in: list[int]
+    worths: list[int]
+    components: list[Component]
+
+
+class DeviceLayouts:
+    """The layouts of a cluster, each made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, DeviceLayout] = {}
+        self._shapes: dict[object, CounterShape] = {}
+
+    def of(self, pools: Sequence[DevicePool]) -> DeviceLayout:
+        """The layout of these pools, one after the other."""
+        key = tuple((pool.shapes, tuple(pool.counters.items())) for pool in pools)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._made(pools)
+        return known
+
+    def _made(self, pools: Sequence[DevicePool]) -> DeviceLayout:
+        devices = [device for pool in pools for device in pool.devices]
+        pool_of = [at for at, pool in enumerate(pools) for _ in pool.devices]
+        component_of, place_in = [0] * len(devices), [0] * len(devices)
+        components: list[Component] = []
+        for members in tied(devices):
+            for place, number in enumerate(members):
+                component_of[number], place_in[number] = len(components), place
+            at = pool_of[members[0]]
+            components.append(self._component(members, at, [devices[number] for number in members], pools[at]))
+        return DeviceLayout(pool_of, component_of, place_in, _worths(devices), components)
+
+    def _component(self, members: Sequence[int], at: int, devices: Sequence[PoolDevice], pool: DevicePool) -> Component:
+        keys = sorted({key for one in devices for key, _ in one.counters})
+        numbers = {key: number for number, key in enumerate(keys)}
+        totals = tuple(pool.counters.get(key, 0) for key in keys)
+        needs = tuple(tuple((numbers[key], amount) for key, amount in one.counters) for one in devices)
+        shape = self._shapes.get((totals, needs))
+        if shape is None:
+            shape = self._shapes[totals, needs] = CounterShape(totals, needs)
+        return Component(tuple(members), at, tuple(keys), shape)
+
+
 class NodeDevices:
     """Devices by number, in the order in which kube-scheduler tries them."""
 
-    def __init__(self, node: NodeView, pools: Sequence[DevicePool], shapes: dict[object, CounterShape]) -> None:
+    def __init__(self, node: NodeView, pools: Sequence[DevicePool], layouts: DeviceLayouts) -> None:
         self.node = node
         self.pools = pools
-        self.devices: list[PoolDevice] = []
-        self.pool_of: list[int] = []
-        for at, pool in enumerate(pools):
-            self.devices += pool.devices
-            self.pool_of += [at] * len(pool.devices)
-        self.here = [self._is_here(one) for one in self.devices]
-        self.components: list[Component] = []
-        self.component_of = [0] * len(self.devices)
-        self.place_in = [0] * len(self.devices)
-        for members in tied(self.devices):
-            self._add(members, shapes)
+        self.devices = [device for pool in pools for device in pool.devices]
+        self.here = [here for pool in pools for part in pool.parts for here in self._are_here(part)]
+        layout = layouts.of(pools)
+        self.pool_of = layout.pool_of
+        self.components = layout.components
+        self.component_of = layout.component_of
+        self.place_in = layout.place_in
+        self.worths = layout.worths
         self._matches: dict[tuple[tuple[str, ...], bool], list[Match]] = {}
-        self.worths = _worths(self.devices)
 
-    def _is_here(self, one: PoolDevice) -> bool:
-        device = one.device
-        return not one.slice.spec.per_device_node_selection or reaches(
-            self.node, device.node_name, device.all_nodes, device.node_selector
-        )
-
-    def _add(self, members: Sequence[int], shapes: dict[object, CounterShape]) -> None:
-        pool = self.pool_of[members[0]]
-        keys = sorted({key for number in members for key, _ in self.devices[number].counters})
-        numbers = {key: at for at, key in enumerate(keys)}
-        totals = tuple(self.pools[pool].counters.get(key, 0) for key in keys)
-        needs = tuple(
-            tuple((numbers[key], amount) for key, amount in self.devices[number].counters) for number in members
-        )
-        known = (totals, needs)
-        shape = shapes.get(known)
-        if shape is None:
-            shape = shapes[known] = CounterShape(totals, needs)
-        for place, number in enumerate(members):
-            self.component_of[number] = len(self.components)
-            self.place_in[number] = place
-        self.components.append(Component(tuple(members), pool, tuple(keys), shape))
+    def _are_here(self, part: Sequence[PoolDevice]) -> list[bool]:
+        if not part or not part[0].slice.spec.per_device_node_selection:
+            return [True] * len(part)
+        devices = (one.device for one in part)
+        return [reaches(self.node, one.node_name, one.all_nodes, one.node_selector) for one in devices]
 
     def matches(self, expressions: tuple[str, ...], selectors: Selectors, *, binding: bool) -> list[Match]:
         """What these selectors say of each device. ``binding``: whether devices may have binding conditions."""
         known = self._matches.get((expressions, binding))
         if known is None:
-            known = self._matches[expressions, binding] = [
-                ABSENT if one.device.binding_conditions and not binding else selectors.match(expressions, one)
-                for one in self.devices
-            ]
+            known = self._matches[expressions, binding] = []
+            for pool in self.pools:
+                for shape, devices in zip(pool.shapes, pool.parts, strict=True):
+                    found = selectors.of_slice(expressions, shape, devices)
+                    if shape.waits_for_conditions and not binding:
+                        found = [
+                            ABSENT if one.device.binding_conditions else match
+                            for one, match in zip(devices, found, strict=True)
+                        ]
+                    known += found
         return known
 
     def counters_left(self, state: AllocatedState) -> tuple[list[dict[CounterKey, int]], list[bool]]:

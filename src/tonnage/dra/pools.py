@@ -15,14 +15,13 @@ from msgspec import Struct
 from tonnage.dra.allocated import DeviceID
 from tonnage.dra.capacity import nano
 from tonnage.dra.features import Features
+from tonnage.dra.slice_shapes import CounterKey, SliceShape, SliceShapes
 from tonnage.objects.core import NodeSelector
 from tonnage.objects.dra import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
 from tonnage.objects.selectors import HARD_EFFECTS, any_matches
 
 PoolKey = tuple[str, str]
 """Driver and pool."""
-CounterKey = tuple[str, str]
-"""Counter set and counter."""
 
 
 class NodeView(NamedTuple):
@@ -32,7 +31,7 @@ class NodeView(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-class PoolDevice(Struct, frozen=True, eq=False):
+class PoolDevice(Struct, frozen=True, eq=False, gc=False):
     """A device with what does not change from node to node. ``counters``: what it takes, by set and counter, in 10⁻⁹.
     ``taints``: those that keep claims off. ``slice``: where it was published. ``plain``: it is given whole, and a
     request without an amount takes what it has."""
@@ -48,9 +47,12 @@ class PoolDevice(Struct, frozen=True, eq=False):
 
 @dataclass(slots=True, eq=False)
 class DevicePool:
-    """A pool. Unusable ones say why and have no devices. ``elsewhere``: devices of the pool that other nodes reach."""
+    """A pool. Unusable ones say why and have no devices. ``elsewhere``: devices of the pool that other nodes reach.
+    ``parts``: its devices by slice; ``shapes``: of these slices."""
 
     key: PoolKey
+    shapes: tuple[SliceShape, ...] = ()
+    parts: tuple[list[PoolDevice], ...] = ()
     unusable: str = ""
     incomplete: bool = False
     devices: list[PoolDevice] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Slices:
         self._unusable: dict[PoolKey, DevicePool] | None = None
         self._of_pool: dict[PoolKey, list[ResourceSlice]] = {}
         self._devices: dict[int, list[PoolDevice]] = {}
+        self._shapes = SliceShapes(features)
         for one in slices:
             spec = one.spec
             self._of_pool.setdefault((spec.driver, spec.pool.name), []).append(one)
@@ -101,23 +104,25 @@ class Slices:
         """The devices of a slice."""
         known = self._devices.get(id(one))
         if known is None:
-            known = self._devices[id(one)] = [self._device(one, device) for device in one.spec.devices]
+            driver, pool = one.spec.driver, one.spec.pool.name
+            known = self._devices[id(one)] = [
+                PoolDevice(
+                    key := DeviceID(driver, pool, device.name),
+                    device,
+                    one,
+                    given.counters,
+                    self._taints(key, device),
+                    given.shared,
+                    given.plain,
+                )
+                for device, given in zip(one.spec.devices, self._shapes.of(one).devices, strict=True)
+            ]
         return known
 
-    def _device(self, one: ResourceSlice, device: Device) -> PoolDevice:
-        spec = one.spec
-        key = DeviceID(spec.driver, spec.pool.name, device.name)
-        counters: dict[CounterKey, int] = {}
-        for taken in device.consumes_counters:
-            for name, counter in taken.counters.items():
-                at = (taken.counter_set, name)
-                counters[at] = counters.get(at, 0) + nano(counter.value)
-        taints: tuple[DeviceTaint, ...] = ()
-        if self.features.device_taints and (device.taints or self._rules):
-            taints = tuple(taint for taint in (*device.taints, *self._ruled(key)) if taint.effect in HARD_EFFECTS)
-        shared = bool(device.allow_multiple_allocations) and self.features.consumable_capacity
-        plain = not shared and all(has.request_policy is None for has in device.capacity.values())
-        return PoolDevice(key, device, one, tuple(sorted(counters.items())), taints, shared, plain)
+    def _taints(self, key: DeviceID, device: Device) -> tuple[DeviceTaint, ...]:
+        if not self.features.device_taints or not (device.taints or self._rules):
+            return ()
+        return tuple(taint for taint in (*device.taints, *self._ruled(key)) if taint.effect in HARD_EFFECTS)
 
     def _ruled(self, device: DeviceID) -> Iterable[DeviceTaint]:
         for rule in self._rules:
@@ -173,17 +178,18 @@ class Slices:
             current = [one for one in of_pool if one.spec.pool.generation == generation]
             if len(current) != expected:
                 why = f"has {len(current)} of {expected} slices of generation {generation}"
-                return DevicePool(key, why, incomplete=True)
+                return DevicePool(key, unusable=why, incomplete=True)
             rest = [one for one in current if not any(one is other for other in slices)]
         return self._built(key, sorted(slices, key=lambda one: one.name), rest)
 
     def _built(self, key: PoolKey, slices: Sequence[ResourceSlice], rest: Sequence[ResourceSlice]) -> DevicePool:
         counted = self.features.partitionable_devices
-        made = DevicePool(key)
         with_sets = [one for one in slices if one.spec.shared_counters] if counted else []
         with_devices = [one for one in slices if not (counted and one.spec.shared_counters)]
-        made.devices = [device for one in with_devices for device in self.devices(one)]
-        names = [device.id.device for device in made.devices]
+        parts = tuple(self.devices(one) for one in with_devices)
+        made = DevicePool(key, tuple(self._shapes.of(one) for one in with_devices), parts)
+        made.devices = [device for part in parts for device in part]
+        names = [name for shape in made.shapes for name in shape.names]
         sets = [one.name for slice_ in with_sets for one in slice_.spec.shared_counters]
         if counted:
             made.counters = {
@@ -197,16 +203,19 @@ class Slices:
         for what, listed in (("device", names), ("counter set", sets)):
             twice = next((name for name in sorted(listed) if listed.count(name) > 1), "") if _repeats(listed) else ""
             if twice:
-                return DevicePool(key, f"has the {what} {twice} twice")
+                return DevicePool(key, unusable=f"has the {what} {twice} twice")
         if counted:
             wrong = self._unknown_counter(slices, made, set(sets)) or self._unknown_counter(rest, made, set(sets))
             if wrong:
-                return DevicePool(key, wrong)
-        made.waits_for_conditions = any(one.device.binding_conditions for one in made.devices)
+                return DevicePool(key, unusable=wrong)
+        made.waits_for_conditions = any(shape.waits_for_conditions for shape in made.shapes)
         return made
 
     def _unknown_counter(self, slices: Iterable[ResourceSlice], pool: DevicePool, sets: set[str]) -> str:
         for one in slices:
+            shape = self._shapes.of(one)
+            if shape.sets <= sets and shape.counters <= pool.counters.keys():
+                continue
             for device in one.spec.devices:
                 for taken in device.consumes_counters:
                     if taken.counter_set not in sets:

@@ -8,6 +8,7 @@ from tonnage.costs.held import held
 from tonnage.costs.ledger import Resources
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.machines import claiming
+from tonnage.machines.charging import divide
 from tonnage.machines.objects import SimulatedNode, SimulatedPod
 from tonnage.machines.site import Site
 from tonnage.objects.dra import AllocationResult
@@ -31,6 +32,7 @@ def assign(
     cluster.state.settled(pod.key)
     pod.bound_ns, pod.node = cluster.now_ns, node.name
     cluster.fleet.note(row, last_pod_event_ns=cluster.now_ns)
+    divide(cluster, cluster.fleet.device_claims.used_by(pod.row), pod)
     pod.held = held(cluster.fleet, pod.row, gpus=bool(node.gpus))
     if pod.held != Resources():
         cluster.records.ledger.allocate(node.name, pod.workload.key, pod.held, cluster.now_ns)

@@ -15,6 +15,7 @@ from tonnage.health.blocker import Blocker
 from tonnage.machines import binding, sharing
 from tonnage.machines.admitting import refused
 from tonnage.machines.blocked import held_back
+from tonnage.machines.charging import divide
 from tonnage.machines.claiming import devices, ended, need
 from tonnage.machines.events import Later
 from tonnage.machines.objects import SimulatedPod, Workload, drain_times
@@ -243,7 +244,9 @@ def end_pod(cluster: Site, pod: SimulatedPod) -> None:
             cluster.records.ledger.release(pod.node, pod.workload.key, pod.held, cluster.now_ns)
         cluster.fleet.note(row.node, last_pod_event_ns=cluster.now_ns)
     cluster.state.settled(pod.key)
+    used = cluster.fleet.device_claims.used_by(pod.row)
     ended(cluster, pod)
+    divide(cluster, used, pod)
     del pod.workload.pods[pod.name]
     del cluster.pods[pod.namespace, pod.name]
     cluster.mirror.pod_gone(pod)

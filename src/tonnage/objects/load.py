@@ -175,6 +175,18 @@ def read(paths: Sequence[Path]) -> Manifest:
     return Manifest(tuple(objects), tuple(_together(warnings)), shapes)
 
 
+def documents(paths: Sequence[Path]) -> Iterator[Tree]:
+    """The documents of files and folders as they are written, whatever they are. Raises InputError for what cannot be
+    read, a path that is not there, and text that is no YAML or JSON."""
+    errors: list[Problem] = []
+    found = list(_files(paths, errors))
+    if errors:
+        raise InputError(*errors)
+    for file in found:
+        for tree in _trees(file):
+            yield from _flatten(tree)
+
+
 def _is_config(value: Any) -> bool:
     """Whether this is a model's configuration, not an object of Kubernetes."""
     return isinstance(value, dict) and "kind" not in value and ("model_type" in value or "architectures" in value)

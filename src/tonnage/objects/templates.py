@@ -28,7 +28,7 @@ def templates(obj: KubeObject) -> Iterator[PodTemplate]:
     """Every pod template of an object that was read from a file, in the order in which they stand. What cannot be read
     as a pod is left out: reading has said so."""
     content = without_nulls(obj.content) if isinstance(obj, Unknown) else obj.written
-    for field, above, spec in _pod_specs(content, "", {}):
+    for field, above, spec in pod_specs(content, "", {}):
         try:
             read = msgspec.convert(spec, core.PodSpec, strict=False)
             needs = msgspec.convert(spec, PodNeeds, strict=False)
@@ -46,11 +46,11 @@ def mappings(value: Any) -> Iterator[dict[str, Any]]:
         yield from mappings(inner)
 
 
-def _pod_specs(value: Any, path: str, above: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+def pod_specs(value: Any, path: str, above: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(path, what it stands in, the spec) of every mapping that lists containers."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _pod_specs(item, f"{path}[{index}]", above)
+            yield from pod_specs(item, f"{path}[{index}]", above)
     elif isinstance(value, dict):
         listed = value.get("containers")
         if isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed):
@@ -58,4 +58,4 @@ def _pod_specs(value: Any, path: str, above: dict[str, Any]) -> Iterator[tuple[s
             return
         for key, inner in value.items():
             if key not in ("metadata", "status"):
-                yield from _pod_specs(inner, f"{path}.{key}" if path else str(key), value)
+                yield from pod_specs(inner, f"{path}.{key}" if path else str(key), value)

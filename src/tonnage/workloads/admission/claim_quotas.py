@@ -27,7 +27,7 @@ from tonnage.workloads.admission.quotas import NOTHING, Usage, exceeded
 CLAIMS = f"count/resourceclaims.{GROUP}"
 PER_CLASS = f".deviceclass.{GROUP}/devices"
 """After the name of a class: devices of it that claims may have."""
-_REQUESTS = "requests."
+REQUESTED = "requests."
 
 
 class ClaimQuotas:
@@ -48,9 +48,9 @@ class ClaimQuotas:
         for name, count in sorted(devices.items()):
             found[f"{name}{PER_CLASS}"] = Fraction(count)
             for resource in (f"{extended.IMPLICIT}{name}", self._resource.get(name, "")):
-                more = count - pod.get(f"{_REQUESTS}{resource}", NOTHING)
+                more = count - pod.get(f"{REQUESTED}{resource}", NOTHING)
                 if resource and more > 0:
-                    found[f"{_REQUESTS}{resource}"] = more
+                    found[f"{REQUESTED}{resource}"] = more
         return found
 
     def refusal(self, quota: ResourceQuota, asked: Usage, used: Mapping[str, Fraction]) -> str:
@@ -67,7 +67,7 @@ class ClaimQuotas:
     def _counts(self, name: str) -> bool:
         if name == CLAIMS or name.endswith(PER_CLASS):
             return True
-        resource = name.removeprefix(_REQUESTS)
+        resource = name.removeprefix(REQUESTED)
         if resource.startswith(extended.IMPLICIT):
             return bool(self._resource.get(resource.removeprefix(extended.IMPLICIT)))
         return resource in self._served
