@@ -148,9 +148,7 @@ def test_a_gang_needs_a_place_for_its_minimum(
     assert ("no saving" in shown) == bool(left_out)
 
 
-def test_what_is_said_of_cheaper_plans_holds_for_pods_that_are_weighed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_said_of_cheaper_plans_holds_for_all_pods(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     apart, free = deployment(3, cpu="1"), deployment(6, cpu="1")
     free["metadata"]["name"] = "free"
     free["spec"]["selector"] = {"matchLabels": {"app": "free"}}
@@ -161,9 +159,47 @@ def test_what_is_said_of_cheaper_plans_holds_for_pods_that_are_weighed(
     file = str(written(tmp_path / "a.yaml", apart, free, pool("m5.large", "m5.4xlarge")))
     optimal = json.loads(tonnage(capfd, "plan", file, "-o", "json", "-q").out)["plans"][1]
     assert optimal["karpenter_way_pods"] == sum(optimal["karpenter_way"].values())
+    assert 0 < optimal["bound_usd_per_hour"] <= optimal["karpenter_way_bound_usd_per_hour"]
     shown = " ".join(tonnage(capfd, "plan", file).out.split())
-    others = 9 - optimal["karpenter_way_pods"]
-    assert ("no plan is cheaper" in shown) == (f"no plan is cheaper for the other {others} pods" in shown)
+    assert "any plan costs $0.86 or more (gap 10 %)" in shown, "nine nodes of m5.large, which no rule forbids"
+    assert "no plan is cheaper" not in shown
+
+
+def test_capacity_buffers_are_planned_for_as_if_their_pods_were_pending(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    web = {"apiGroup": "apps", "kind": "Deployment", "name": "web"}
+    buffer = {"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "metadata": {"name": "spare"}}
+    kept = {**buffer, "spec": {"scalableRef": web, "percentage": 50}}
+    gone = {**buffer, "metadata": {"name": "gone"}, "spec": {"scalableRef": {**web, "name": "app"}, "replicas": 1}}
+    file = str(written(tmp_path / "a.yaml", deployment(4, cpu="1"), pool("m5.large"), kept, gone))
+    done = json.loads(tonnage(capfd, "plan", file, "-o", "json", "-q").out)
+    assert done["pods"] == 6
+    placed = sorted(pod for node in done["plans"][1]["nodes"] for pod in node["pods"])
+    assert placed[:2] == ["default/capacity-buffer-spare-1", "default/capacity-buffer-spare-2"]
+    (said,) = [one for one in done["findings"] if one["rule"] == "capacity-buffer-no-effect"]
+    assert "Deployment app of namespace default is not there" in said["message"]
+
+
+def test_machines_of_another_cloud_are_planned_with_by_a_file_of_prices(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prices = tmp_path / "cloud.csv"
+    prices.write_text(
+        "instance_type,usd_per_hour,vcpu,memory_gib,gpu,gpu_count\n"
+        "cloud.h100,2.5,26,200,h100,1\n"
+        "cloud.8h100,19,208,1800,h100,8\n"
+    )
+    resources = {"nvidia.com/gpu": "1", "cpu": "8", "memory": "64Gi"}
+    file = str(written(tmp_path / "a.yaml", deployment(4, **resources), pool("cloud.h100", "cloud.8h100")))
+    done = json.loads(tonnage(capfd, "plan", file, "--prices", str(prices), "-o", "json", "-q").out)
+    before, after = done["plans"]
+    assert [node["instance_type"] for node in before["nodes"]] == ["cloud.8h100"]
+    assert [node["instance_type"] for node in after["nodes"]] == ["cloud.h100"] * 4
+    assert after["usd_per_hour"] == 10.0
+    refused = tonnage(capfd, "simulate", str(REPOSITORY / "examples/traffic-surge"), "--prices", str(prices))
+    assert refused.code == 2
+    assert "cloud.8h100 is no type of EC2" in refused.err
 
 
 def test_what_is_missing_is_assumed_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,8 @@ from tonnage.machines.objects import Workload
 from tonnage.machines.scraping import Scraper
 from tonnage.objects import karpenter
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.consolidation import Gates
+from tonnage.provisioning.headroom import Buffer
 from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.recorder import Recorder
 from tonnage.units import NS_PER_S
@@ -55,6 +57,8 @@ class Stage:
     """A simulated cluster with one NodePool, at time 0."""
 
     pool: karpenter.NodePool
+    buffers: tuple[Buffer, ...] = ()
+    gates: Gates | None = None
     cluster: SimulatedCluster = field(default_factory=lambda: world(start_s=0))
     machine: LoopDriver | None = None
     watched: list[Callable[[], None]] = field(default_factory=list)
@@ -62,7 +66,9 @@ class Stage:
     def begin(self, policy: str = "karpenter") -> Stage:
         self.machine = LoopDriver(self.cluster, Recorder(5 * NS_PER_S), check=True)
         loops: list[Loop] = [Scheduler().loop()]
-        loops += node_loops(MARKET, lambda: Pools((self.pool,)), NOON_NS, policy, expires=True)
+        loops += node_loops(
+            MARKET, lambda: Pools((self.pool,), buffers=self.buffers), NOON_NS, policy, self.gates, expires=True
+        )
         self.machine.start(loops, Scraper((), histograms=False))
         return self
 

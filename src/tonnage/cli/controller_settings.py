@@ -47,6 +47,11 @@ class ControllerSettings:
     gpu_operator_namespace: str
 
     @property
+    def node_repair(self) -> bool:
+        """On a real cluster Karpenter itself replaces nodes that stay unhealthy, where its gate says so."""
+        return False
+
+    @property
     def policy(self) -> Policy:
         """As the flags have it."""
         from tonnage.control.policy import Policy

@@ -29,7 +29,7 @@ from tonnage.health.rules.nodepools import AWS
 from tonnage.live import still
 from tonnage.objects import apps, core, karpenter, load
 from tonnage.objects.load import Manifest
-from tonnage.provisioning import auto_mode, static
+from tonnage.provisioning import auto_mode, headroom, static
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.plans import Plan, PlanSettings
@@ -42,7 +42,7 @@ from tonnage.simulation.extent import refuse_too_many_pods
 from tonnage.workloads.membership import stamped
 
 _MISSING = "nodepool-nodeclass-missing"
-_SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "File")
+_SUPPLY = ("NodePool", "NodeOverlay", "EC2NodeClass", "CapacityBuffer", "File")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, n
         raise InputError.at("is a scenario: pods come and go in it", file=str(paths[0]), hint=hint)
     manifest = load.read([*paths, *existing])
     refuse_too_many_pods(manifest.objects)
-    catalogue = Catalogue.load(prices)
+    catalogue = Catalogue.load(prices, own_types=True)
     snapshot = still.snapshot_of(manifest.objects, completed=True)
     without = tuple(one for one in manifest.objects if not isinstance(one, core.Node))
     supplied = assumed.with_nodes(replace(manifest, objects=without))
@@ -88,8 +88,10 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, n
         tuple(one.spec.template.spec for one in supplied.of(apps.DaemonSet)),
         configuration.cuts,
         configuration.autoscaler,
+        headroom.read(supplied.objects),
     )
-    waiting = tuple(pending_pods(snapshot.fleet))
+    replicas = {key: workload.replicas for key, workload in snapshot.workloads.items()}
+    waiting = (*pending_pods(snapshot.fleet), *headroom.virtual_pods(pools.buffers, replicas, now_ns))
     parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
     there = existing_nodes(snapshot.fleet, catalogue, parts=parts)
     nodes = tuple(groups.adopted(there, configuration.groups, catalogue))

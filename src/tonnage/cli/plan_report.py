@@ -54,9 +54,10 @@ class Unplaceable(msgspec.Struct, frozen=True):
 
 class PolicyPlan(msgspec.Struct, frozen=True):
     """One policy's plan. ``usd_per_hour``: of the new nodes, those that static NodePools launch among them;
-    ``bound_usd_per_hour``: no plan costs less, and ``gap`` the part by which one could; both null but for optimal.
-    ``karpenter_way``: constraints that the optimum does not express, with how many pods carry each: these,
-    ``karpenter_way_pods`` in all, are placed as Karpenter does."""
+    ``bound_usd_per_hour``: no plan of these pods costs less, and ``gap`` the part by which one could; both null but for
+    optimal. ``karpenter_way``: constraints that the optimum does not express, with how many pods carry each: these,
+    ``karpenter_way_pods`` in all, are placed as Karpenter does, and ``karpenter_way_bound_usd_per_hour``: no plan costs
+    less that places them there."""
 
     policy: str
     usd_per_hour: float
@@ -67,6 +68,7 @@ class PolicyPlan(msgspec.Struct, frozen=True):
     unplaceable: tuple[Unplaceable, ...]
     karpenter_way: dict[str, int]
     karpenter_way_pods: int
+    karpenter_way_bound_usd_per_hour: float | None = None
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -186,6 +188,7 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput
         tuple(_unplaceable(plan, () if given is None else given.stuck)),
         {} if optimal is None else optimal.kept,
         0 if optimal is None else optimal.held,
+        None if optimal is None else usd(price(fixed) + optimal.held_bound_micro_usd_per_hour),
     )
 
 

@@ -52,8 +52,7 @@ def _plan(plan: PolicyPlan) -> None:
     say(f"{plan.policy}: {_price(plan)}", "  ")
     _places(plan)
     if plan.policy == OPTIMAL and plan.karpenter_way:
-        said = ", ".join(f"{name} ({count} pods)" for name, count in plan.karpenter_way.items())
-        say(f"placed as Karpenter does: pods with {said}", "    ", "  ")
+        say(_karpenter_way(plan), "    ", "  ")
     terminal.echo()
 
 
@@ -113,15 +112,27 @@ def _price(plan: PolicyPlan) -> str:
     text = f"${plan.usd_per_hour:.2f} an hour for {_count(len(plan.nodes), 'new node')}"
     if plan.gap is None:
         return text
-    held = plan.karpenter_way_pods
+    if not plan.bound_usd_per_hour:
+        return f"{text}; placed as Karpenter does" if plan.karpenter_way else text
+    return f"{text}; {_bound(plan.usd_per_hour, plan.bound_usd_per_hour, 'plan')}"
+
+
+def _bound(price: float, bound: float, which: str) -> str:
+    gap = (price - bound) / price
+    if gap < _PROVED:
+        return f"no {which} is cheaper"
+    return f"any {which} costs ${bound:.2f} or more (gap {100 * gap:.2g} %)"
+
+
+def _karpenter_way(plan: PolicyPlan) -> str:
+    """Which pods are where Karpenter puts them, and what the others could save."""
+    said = ", ".join(f"{name} ({count} pods)" for name, count in plan.karpenter_way.items())
     placed = sum(len(one.pods) for one in plan.nodes) + sum(len(one.pods) for one in plan.existing)
-    if held >= placed:
-        return f"{text}; placed as Karpenter does"
-    if plan.gap < _PROVED:
-        others = f" for the other {_count(placed - held, 'pod')}" if held else ""
-        return f"{text}; no plan is cheaper{others}"
-    beside = f" with {_count(held, 'pod')} placed as Karpenter does" if held else ""
-    return f"{text}; any plan{beside} costs ${plan.bound_usd_per_hour:.2f} or more (gap {100 * plan.gap:.2g} %)"
+    text = f"placed as Karpenter does: pods with {said}"
+    bound = plan.karpenter_way_bound_usd_per_hour
+    if bound is None or not plan.nodes or plan.karpenter_way_pods >= placed or plan.gap is None or plan.gap < _PROVED:
+        return text
+    return f"{text}; {_bound(plan.usd_per_hour, bound, 'plan that leaves them there')}"
 
 
 def _nodes(members: Sequence[NewNode], pool: str) -> None:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tonnage.control import node_repair
 from tonnage.control.choices import CLUSTER_AUTOSCALER, KARPENTER
 from tonnage.control.draining import Draining, may_go, unfinished
 from tonnage.control.loops import Loop, Taken
@@ -104,6 +105,7 @@ class NodeDisruption:
         if self.expires:
             decisions += self._expire(snapshot)
             decisions += self._beyond_replicas(snapshot)
+            decisions += self._unhealthy(snapshot)
         decisions += self._unneeded(snapshot)
         if self._proposed is not None:
             if snapshot.now_ns < self._proposed[0] + VALIDATION_NS:
@@ -206,6 +208,18 @@ class NodeDisruption:
                 self._begin(snapshot, [ref], reason, ())
                 yield Disrupt(ref, reason, expired=True)
 
+    def _unhealthy(self, snapshot: Snapshot) -> Iterator[Decision]:
+        """Nodes whose GPUs stay unhealthy: they go at once, and nothing keeps their pods."""
+        if not self.gates.node_repair:
+            return
+        going = {one.node.name for each in self._underway for one in each.nodes if one.grace_ns == 0}
+        for ref, reason in node_repair.unhealthy(snapshot, self.pools(), going):
+            for each in self._underway:
+                each.nodes = [one for one in each.nodes if one.node != ref]
+            self._underway.append(_Underway([Draining(ref, reason, 0)], snapshot.now_ns))
+            if not _leaves(snapshot, ref):
+                yield Disrupt(ref, reason, expired=True)
+
     def _unneeded(self, snapshot: Snapshot) -> Iterable[Decision]:
         """Empty nodes of node groups: what waits for them is how long they are unneeded, and nothing else."""
         groups = [pool for pool in self.pools().node_pools if is_node_group(pool)]
@@ -283,7 +297,7 @@ class NodeDisruption:
         fleet, pools = snapshot.fleet, self.pools()
         now_ns = self.epoch_ns + snapshot.now_ns
         catalogue = self.provisioner.catalogue
-        pending = pending_pods(fleet)
+        pending = pending_pods(fleet) + self.provisioner.virtual_pods(snapshot, pools)
         on = movable_pods(snapshot, self.epoch_ns, claims=self.provisioner.policy != KARPENTER)
         asks = {pod.shape.ask for pod in pending} | {pod.pod.shape.ask for held in on.values() for pod in held}
         parts = any(map(beyond_counting, asks))
@@ -311,6 +325,7 @@ class NodeDisruption:
                 there,
                 epoch_ns=self.epoch_ns,
                 nominated=self.provisioner.nominated | expected,
+                buffered=self.provisioner.buffered,
                 drifted_ns=drifted_ns,
                 graced={pool.name for pool in pools.node_pools if pool.spec.template.spec.termination_grace_period},
             )

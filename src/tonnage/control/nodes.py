@@ -21,7 +21,7 @@ from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations
-from tonnage.provisioning import pods
+from tonnage.provisioning import headroom, pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.devices import FreeDevices, beyond_counting
@@ -46,13 +46,15 @@ _NUMBERED = re.compile(r"\d{5,9}")
 @dataclass(frozen=True, slots=True)
 class Pools:
     """The NodePools, the storage of their EC2NodeClasses by name, the pods of DaemonSets, the configurations that
-    labels of nodes may name, as their GPUs are partitioned, and the options of the policy ``cluster-autoscaler``."""
+    labels of nodes may name, as their GPUs are partitioned, the options of the policy ``cluster-autoscaler``, and
+    CapacityBuffers, whose room is launched by the other policies."""
 
     node_pools: tuple[karpenter.NodePool, ...] = ()
     storage: Mapping[str, NodeStorage] = field(default_factory=dict)
     daemon_sets: tuple[core.PodSpec, ...] = ()
     configurations: Configurations = OWN
     autoscaler: AutoscalingOptions = DEFAULTS
+    buffers: tuple[headroom.Buffer, ...] = ()
 
     @property
     def by_name(self) -> dict[str, karpenter.NodePool]:
@@ -75,14 +77,16 @@ class Provisioner:
     """Plans nodes for unschedulable pods, over the nodes that are there and on their way, and passes over those
     that a GPU whose MIG layout is being changed will take.
 
-    What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``launched`` only keeps
-    names from being used twice. ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`.
-    ``epoch_ns`` is added to the world's times to make them Unix times: capacity blocks end at one.
+    What it has launched is read from the world's NodeClaims: nothing is lost when it restarts. ``buffered``: nodes on
+    which the last plan has put pods of CapacityBuffers. ``launched`` only keeps names from being used twice.
+    ``policy``: one of :data:`~tonnage.control.choices.PROVISIONING`. ``epoch_ns`` is added to the world's times to make
+    them Unix times: capacity blocks end at one.
     """
 
     catalogue: Catalogue
     pools: Callable[[], Pools]
     nominated: frozenset[str] = frozenset()
+    buffered: frozenset[str] = frozenset()
     launched: int = 0
     _filters: SchedulerFilters | None = None
     policy: str = KARPENTER
@@ -105,13 +109,16 @@ class Provisioner:
             for wait in not_planned(fleet, planned, NO_TEMPLATE if serves else IGNORED)
             if fleet.pod_by_key[wait.pod.namespace, wait.pod.name] not in seated
         ]
-        if not waiting:
-            return unplanned
         pools = self.pools()
+        virtual = self.virtual_pods(snapshot, pools)
+        self.buffered = frozenset()
+        if not waiting and not virtual:
+            return unplanned
         settings = pools.plan_settings(
             frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
             self.next_number(snapshot),
         )
+        waiting += virtual
         parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
         nodes = [*existing_nodes(fleet, self.catalogue, parts=parts), *in_flight]
@@ -124,8 +131,17 @@ class Provisioner:
             ),
         )
         plan = self._plan(snapshot, waiting, nodes, pools, settings)
-        self.nominated |= {n.node.name for n in plan.nominations}
-        return (*plan.launches, *plan.waits, *unplanned)
+        room = {pod.ref for pod in virtual}
+        self.nominated |= {n.node.name for n in plan.nominations if n.pod not in room}
+        self.buffered = frozenset(n.node.name for n in plan.nominations if n.pod in room)
+        return (*plan.launches, *(wait for wait in plan.waits if wait.pod not in room), *unplanned)
+
+    def virtual_pods(self, snapshot: Snapshot, pools: Pools) -> list[pods.PendingPod]:
+        """The pods of CapacityBuffers, for which room is kept by all policies but the Cluster Autoscaler's."""
+        if self.policy == CLUSTER_AUTOSCALER or not pools.buffers:
+            return []
+        replicas = {key: workload.replicas for key, workload in snapshot.workloads.items()}
+        return headroom.virtual_pods(pools.buffers, replicas, snapshot.now_ns)
 
     def _plan(
         self,
@@ -148,7 +164,10 @@ class Provisioner:
 
         gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
         minima = gang_minima(snapshot, gangs)
-        return optimal.plan(waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs, minima=minima).plan
+        found = optimal.plan(
+            waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs, minima=minima, proof=False
+        )
+        return found.plan
 
     def next_number(self, snapshot: Snapshot) -> int:
         """The number of the next NodeClaim."""

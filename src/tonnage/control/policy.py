@@ -25,7 +25,8 @@ class Policy:
     ``partitioning``: whether MIG layouts are changed (``relayout``) when pods wait for what none gives;
     ``provisioning``: whether nodes are planned as Karpenter does, or the cheapest set of them (``optimal``);
     ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation, which Karpenter lets be;
-    ``spot_to_spot``: whether spot nodes give way to cheaper spot nodes (Karpenter's SpotToSpotConsolidation).
+    ``spot_to_spot``: whether spot nodes give way to cheaper spot nodes (Karpenter's SpotToSpotConsolidation);
+    ``node_repair``: whether nodes go whose GPUs stay unhealthy (Karpenter's NodeRepair).
     """
 
     placement: str = ""
@@ -35,6 +36,7 @@ class Policy:
     provisioning: str = KARPENTER
     rebalance: bool = False
     spot_to_spot: bool = False
+    node_repair: bool = False
 
     @classmethod
     def of(cls, stated: object) -> Policy:
@@ -70,7 +72,7 @@ class Policy:
         from tonnage.provisioning.consolidation import Gates
 
         more = [lambda provisioner: Rebalance(provisioner).loop()] if self.rebalance else []
-        gates = Gates(spot_to_spot_consolidation=self.spot_to_spot)
+        gates = Gates(spot_to_spot_consolidation=self.spot_to_spot, node_repair=self.node_repair)
         return node_loops(catalogue, pools, epoch_ns, self.provisioning, gates, expires=expires, more=more)
 
     def partitioning_loops(self, settings: place.Settings) -> list[Loop]:

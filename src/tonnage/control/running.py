@@ -28,6 +28,7 @@ def running_nodes(
     *,
     epoch_ns: int = 0,
     nominated: Collection[str] = (),
+    buffered: Collection[str] = (),
     drifted_ns: Callable[[NodeRow], int | None] = lambda node: None,
     graced: Collection[str] = (),
     sized: bool = False,
@@ -35,8 +36,8 @@ def running_nodes(
     """Every node. ``on``: see :func:`movable_pods`. ``there``: nodes with what is free of them; others count as full.
 
     ``epoch_ns`` is added to the snapshot's times to make them Unix times. ``nominated``: nodes on which pending pods
-    are expected, by name; ``drifted_ns``: since when one has drifted; ``graced``: NodePools with a
-    terminationGracePeriod; ``sized``: with what each can hold.
+    are expected, by name; ``buffered``: those on which CapacityBuffers keep room; ``drifted_ns``: since when one has
+    drifted; ``graced``: NodePools with a terminationGracePeriod; ``sized``: with what each can hold.
     """
     fleet = snapshot.fleet
     for row in fleet.node_rows():
@@ -53,6 +54,7 @@ def running_nodes(
             last_pod_event_ns=epoch_ns + node.last_pod_event_ns,
             ready=bool(fleet.schedulable[row]),
             nominated=spec.name in nominated,
+            buffered=spec.name in buffered,
             deleted=node.leaving,
             do_not_disrupt=node.do_not_disrupt,
         )

@@ -54,12 +54,17 @@ class Reservation(Struct, frozen=True, order=True):
 
 class PriceBook(Struct, frozen=True):
     """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list. ``reservations`` have no
-    price: they are paid for in any case."""
+    price: they are paid for in any case. ``own_types``: instance types that only these prices know."""
 
     as_of: str
     region: str
     by_type: Mapping[str, tuple[Offering, ...]]
     reservations: tuple[Reservation, ...] = ()
+    own_types: tuple[instances.InstanceType, ...] = ()
+
+    def type_of(self, name: str) -> instances.InstanceType:
+        """The instance type of this name. Raises :class:`~tonnage.errors.InputError` if there is none."""
+        return next((one for one in self.own_types if one.name == name), None) or instances.get(name)
 
     def offerings(self, instance_type: str) -> tuple[Offering, ...]:
         """The type's offerings, sorted by zone and capacity type; none if it has no known price.
@@ -68,7 +73,7 @@ class PriceBook(Struct, frozen=True):
         """
         found = self.by_type.get(instance_type)
         if found is None:
-            instances.get(instance_type)
+            self.type_of(instance_type)
             return ()
         return found
 
@@ -91,7 +96,7 @@ class PriceBook(Struct, frozen=True):
         of its GPUs over their life, with what is around them and their energy (:mod:`tonnage.facts.ownership`). None
         where neither is known."""
         found = self._lowest(instance_type, OWNED, zone)
-        return ownership.machine_micro_usd(instances.get(instance_type)) if found is None else found
+        return ownership.machine_micro_usd(self.type_of(instance_type)) if found is None else found
 
     def covers(self, zone: str) -> bool:
         """Whether the prices are those of the zone's region; an empty zone is taken to be in it."""
@@ -114,11 +119,16 @@ def default_zones(region: str = DEFAULT_REGION) -> tuple[str, ...]:
 
 
 def book(
-    as_of: str, region: str, offerings: Iterable[tuple[str, Offering]], reservations: Iterable[Reservation] = ()
+    as_of: str,
+    region: str,
+    offerings: Iterable[tuple[str, Offering]],
+    reservations: Iterable[Reservation] = (),
+    own_types: Iterable[instances.InstanceType] = (),
 ) -> PriceBook:
     """A price book of (instance type, offering) pairs."""
     by_type: dict[str, list[Offering]] = {}
     for name, offer in offerings:
         by_type.setdefault(name, []).append(offer)
     sold = {name: tuple(sorted(found)) for name, found in sorted(by_type.items())}
-    return PriceBook(as_of, region, sold, tuple(sorted(reservations)))
+    types = tuple(sorted(own_types, key=lambda one: one.name))
+    return PriceBook(as_of, region, sold, tuple(sorted(reservations)), types)

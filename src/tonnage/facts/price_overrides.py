@@ -5,6 +5,9 @@ A CSV file has a header with the columns ``instance_type``, ``usd_per_hour`` and
 on-demand unless said. A row of the capacity type reserved is a capacity reservation of EC2: its id in ``reservation``,
 how many instances in ``count``, and in ``ends`` when a capacity block ends; it has a zone and no price.
 
+The first row of an instance type that is not known here describes it: ``vcpu``, ``memory_gib``, and where it has GPUs
+``gpu`` and ``gpu_count`` (:mod:`tonnage.facts.own_types`).
+
 Without a zone, the price holds in each zone where that capacity type is offered, or in
 the default zones if nowhere yet. Later rows win over earlier ones.
 """
@@ -18,14 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tonnage.errors import InputError, Problem, Where
-from tonnage.facts import instances, names, price_book, tables
+from tonnage.facts import instances, names, own_types, price_book, tables
 from tonnage.units import from_rfc3339, micro_usd
 
 _REQUIRED = ("instance_type", "usd_per_hour")
 _OF_RESERVATIONS = ("reservation", "count", "ends")
-_COLUMNS = (*_REQUIRED, "zone", "capacity_type", "as_of", *_OF_RESERVATIONS)
+_COLUMNS = (*_REQUIRED, "zone", "capacity_type", "as_of", *_OF_RESERVATIONS, *own_types.COLUMNS)
 _ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+[a-z]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _RESERVATION = re.compile(r"cr-[0-9a-z]+")
@@ -62,17 +66,22 @@ def apply(bundled: price_book.PriceBook, path: Path) -> price_book.PriceBook:
     problems: list[Problem] = []
     try:
         rows = list(_rows(path, problems))
-        found = [one for row in rows if not _is_reserved(row) and (one := _checked(row, problems)) is not None]
-        reserved = [held for row in rows if _is_reserved(row) and (held := _reservation(row, problems)) is not None]
+        own = _own_types(rows, problems)
+        kept = [row for row in rows if row.cells.get("instance_type", "") not in own or own[row.cells["instance_type"]]]
+        found = [one for row in kept if not _is_reserved(row) and (one := _checked(row, own, problems)) is not None]
+        reserved = [
+            held for row in kept if _is_reserved(row) and (held := _reservation(row, own, problems)) is not None
+        ]
     except csv.Error as error:
         raise InputError.at(f"not CSV: {error}", file=str(path), hint="check its quotes") from error
     if problems:
         raise InputError(*problems)
+    types = [one for one in own.values() if one is not None]
     region = _region([*(one.zone for one in found), *(one.zone for one in reserved)], bundled.region, path)
     if region != bundled.region:
         mine = [(o.name, _offering(o, o.zone)) for o in found]
         as_of = max((o.as_of for o in found), default="") or bundled.as_of
-        return price_book.book(as_of, region, mine, reserved)
+        return price_book.book(as_of, region, mine, reserved, types)
     offers = {
         (name, offer.zone, offer.capacity_type): offer
         for name, offerings in bundled.by_type.items()
@@ -82,7 +91,7 @@ def apply(bundled: price_book.PriceBook, path: Path) -> price_book.PriceBook:
         for zone in _zones(override, offers, bundled.region):
             offers[override.name, zone, override.capacity_type] = _offering(override, zone)
     pairs = [(name, offer) for (name, _, _), offer in offers.items()]
-    return price_book.book(bundled.as_of, bundled.region, pairs, (*bundled.reservations, *reserved))
+    return price_book.book(bundled.as_of, bundled.region, pairs, (*bundled.reservations, *reserved), types)
 
 
 def _region(zones: list[str], bundled: str, path: Path) -> str:
@@ -119,17 +128,45 @@ def _is_reserved(row: _Row) -> bool:
     return row.cells.get("capacity_type", "") == price_book.RESERVED
 
 
-def _reservation(row: _Row, problems: list[Problem]) -> price_book.Reservation | None:
+_OwnTypes = dict[str, instances.InstanceType | None]
+"""By name; None: its description cannot be used."""
+
+
+def _own_types(rows: list[_Row], problems: list[Problem]) -> _OwnTypes:
+    """The types that rows describe, each by the first that does."""
+    found: _OwnTypes = {}
+    for row in rows:
+        name = row.cells.get("instance_type", "")
+        columns = list(own_types.described(row.cells))
+        if not name or not columns:
+            continue
+        if instances.known(name):
+            message = f"{name} is known, and so is its {columns[0]}"
+            problems.append(
+                Problem(row.where(columns[0]), message, "leave it empty, or give the type a name of its own")
+            )
+        elif name not in found:
+            found[name] = own_types.read(name, row.cells, row.where, f"{row.file}:{row.line}", problems)
+        elif found[name] is not None:
+            first = found[name]
+            again = own_types.read(name, row.cells, row.where, "", problems)
+            if again is not None and first is not None and again != replace(first, source=""):
+                message = f"{name} is described in another way in line {first.source.rpartition(':')[2]}"
+                problems.append(Problem(row.where(columns[0]), message, "describe it once"))
+    return found
+
+
+def _reservation(row: _Row, own: _OwnTypes, problems: list[Problem]) -> price_book.Reservation | None:
     before = len(problems)
-    name, zone = _machine(row, problems)
+    name, zone = _machine(row, own, problems)
     if not zone:
         problems.append(Problem(row.where("zone"), "a reservation without a zone", "it is of one, like us-east-1a"))
     if row.cells.get("usd_per_hour", ""):
         message = "a reservation has no price here: it is paid for whether it is used or not"
         problems.append(Problem(row.where("usd_per_hour"), message, "leave it empty"))
-    own, count, ends = (row.cells.get(column, "") for column in _OF_RESERVATIONS)
-    if not _RESERVATION.fullmatch(own):
-        problems.append(Problem(row.where("reservation"), f"{own!r} is not the id of one", "ids are like cr-0123abc"))
+    id_, count, ends = (row.cells.get(column, "") for column in _OF_RESERVATIONS)
+    if not _RESERVATION.fullmatch(id_):
+        problems.append(Problem(row.where("reservation"), f"{id_!r} is not the id of one", "ids are like cr-0123abc"))
     if not _COUNT.fullmatch(count):
         problems.append(Problem(row.where("count"), f"{count!r} is not a number of instances", "a number above 0"))
     ends_ns = None
@@ -141,15 +178,15 @@ def _reservation(row: _Row, problems: list[Problem]) -> price_book.Reservation |
             problems.append(Problem(row.where("ends"), f"{ends!r} is not a time", hint))
     if len(problems) > before:
         return None
-    return price_book.Reservation(own, name, zone, int(count), ends_ns, f"{row.file}:{row.line}")
+    return price_book.Reservation(id_, name, zone, int(count), ends_ns, f"{row.file}:{row.line}")
 
 
-def _machine(row: _Row, problems: list[Problem]) -> tuple[str, str]:
+def _machine(row: _Row, own: _OwnTypes, problems: list[Problem]) -> tuple[str, str]:
     """The instance type and the zone of a row, checked; the zone may be missing."""
     name = row.cells.get("instance_type", "")
     if not name:
         problems.append(Problem(row.where("instance_type"), "no instance type", "name one, like g6e.12xlarge"))
-    elif not instances.known(name):
+    elif not instances.known(name) and name not in own:
         problems.extend(instances.unknown(name, row.where("instance_type")).problems)
     zone = row.cells.get("zone", "")
     if zone and not _ZONE.fullmatch(zone):
@@ -159,9 +196,9 @@ def _machine(row: _Row, problems: list[Problem]) -> tuple[str, str]:
     return name, zone
 
 
-def _checked(row: _Row, problems: list[Problem]) -> _Override | None:
+def _checked(row: _Row, own: _OwnTypes, problems: list[Problem]) -> _Override | None:
     before = len(problems)
-    name, zone = _machine(row, problems)
+    name, zone = _machine(row, own, problems)
     price = _price(row, problems)
     for column in _OF_RESERVATIONS:
         if row.cells.get(column, ""):

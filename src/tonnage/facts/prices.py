@@ -41,12 +41,13 @@ class PriceChange(Struct, frozen=True):
     source: str
 
 
-def load(overrides: Path | None = None, region: str = DEFAULT_REGION) -> PriceBook:
+def load(overrides: Path | None = None, region: str = DEFAULT_REGION, *, own_types: bool = False) -> PriceBook:
     """The bundled prices of a region (:func:`regions`), with those of the CSV or YAML file ``overrides`` on top. Of a
     region without bundled prices: those of the file alone, which has to name zones of that region.
 
     On-demand offerings exist in the zones where the type is known to be sold, else in the default zones of
-    ``data/zones.csv``. A type without a known spot price has no spot offering. Raises
+    ``data/zones.csv``. A type without a known spot price has no spot offering. ``own_types``: whether the file may
+    describe instance types that are not known here. Raises
     :class:`~tonnage.errors.InputError` for an override that cannot be used.
     """
     if region not in regions() and overrides is None:
@@ -55,7 +56,13 @@ def load(overrides: Path | None = None, region: str = DEFAULT_REGION) -> PriceBo
     bundled = _bundled(region if region in regions() else DEFAULT_REGION)
     if overrides is None:
         return bundled
-    return price_overrides.apply(bundled, overrides)
+    found = price_overrides.apply(bundled, overrides)
+    if found.own_types and not own_types:
+        first = found.own_types[0]
+        hint = "tonnage plan takes instance types of your own; here the rows of EC2's alone are of use"
+        message = f"{first.name} is no type of EC2 that is known here ({first.source})"
+        raise InputError.at(message, file=str(overrides), field="instance_type", hint=hint)
+    return found
 
 
 @lru_cache(maxsize=1)

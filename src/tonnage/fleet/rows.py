@@ -71,7 +71,7 @@ class NodeRow:
     cordoned; empty: nothing. ``leaving``: it is terminating. ``returning``: it is marked for termination;
     ``unfinished``: and nothing more has been done about it yet. ``scale_down_disabled``: the Cluster Autoscaler is to
     leave it. ``cuts``: how its devices are partitioned now; empty:
-    none is.
+    none is. ``ailing_ns``: since when its condition says that a GPU of it is unhealthy; None: all are healthy.
     """
 
     spec: FleetNode
@@ -88,6 +88,7 @@ class NodeRow:
     cuts: tuple[Cut, ...] = ()
     shut: str = ""
     bare: bool = False
+    ailing_ns: int | None = None
 
 
 class NodeFacts(TypedDict, total=False):
@@ -102,6 +103,7 @@ class NodeFacts(TypedDict, total=False):
     scale_down_disabled: bool
     shut: str
     bare: bool
+    ailing_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ class GpuUnhealthy:
         if change is None:
             return
         cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", change.message)
+        _note_health(cluster, node)
         for pod in on_device(cluster, row, device):
             cluster.mirror.pod_changed(pod)
         cluster.mirror.node_changed(node)
@@ -153,6 +154,7 @@ def restore_gpu(cluster: Site, node: SimulatedNode) -> None:
     gpu = node.gpu_uuid(device if missing else device - 1)
     node.health.observe(ResetSeen(cluster.now_ns, gpu))
     node.health.observe(HealthReading(cluster.now_ns, gpu, recovery=0, remap_pending=False))
+    _note_health(cluster, node)
     if not node.health.healthy(gpu):
         message = node.health.causes(gpu)[0].message
         cluster.events.add(cluster.now_ns, f"Node {node.name}", "Warning", "GPUUnhealthy", message)
@@ -163,6 +165,15 @@ def restore_gpu(cluster: Site, node: SimulatedNode) -> None:
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "GPUHealthy", "the GPU was reset")
     cluster.mirror.node_changed(node)
     cluster.wake("node")
+
+
+def _note_health(cluster: Site, node: SimulatedNode) -> None:
+    """The node's condition says since when a GPU of it is unhealthy."""
+    row = cluster.fleet.node_by_name[node.name]
+    if all(node.health.healthy(node.gpu_uuid(n)) for n in range(node.gpus)):
+        cluster.fleet.note(row, ailing_ns=None)
+    elif cluster.fleet.node(row).ailing_ns is None:
+        cluster.fleet.note(row, ailing_ns=cluster.now_ns)
 
 
 def on_device(cluster: Site, row: int, device: int) -> list[SimulatedPod]:

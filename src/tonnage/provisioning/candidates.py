@@ -89,8 +89,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Whether no pod of it costs anything to move."""
-        return self.cost <= NODE_COST
+        """Whether no pod of it costs anything to move, and no CapacityBuffer keeps room on it."""
+        return self.cost <= NODE_COST and not self.node.state.buffered
 
     @property
     def known(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tonnage.facts import instances, prices
+from tonnage.facts.own_types import VM_MEMORY_OVERHEAD
 from tonnage.facts.price_book import DEFAULT_REGION, OWNED, Offering, PriceBook
 from tonnage.provisioning import labels
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -29,11 +30,6 @@ TypeMask = NDArray[np.bool_]
 Amounts = NDArray[np.int64]
 """Resources in the order of ``Catalogue.resources``; cpu in millicores, memory and ephemeral-storage in
 bytes.
-"""
-
-VM_MEMORY_OVERHEAD = 0.075
-"""Share of memory that the hypervisor is taken to hold back (aws/karpenter-provider-aws, option
-vm-memory-overhead-percent).
 """
 
 EPHEMERAL_STORAGE = "ephemeral-storage"
@@ -102,9 +98,13 @@ class Catalogue:
         return np.array([bool(one.resource_count) or "metal" in one.size for one in self.types], dtype=np.bool_)
 
     @classmethod
-    def load(cls, overrides: Path | None = None, region: str = DEFAULT_REGION) -> Catalogue:
-        """Every known instance type with the bundled prices of a region, or with those of ``overrides`` on top."""
-        return cls(instances.all(), prices.load(overrides, region)) if overrides is not None else _bundled(region)
+    def load(cls, overrides: Path | None = None, region: str = DEFAULT_REGION, *, own_types: bool = False) -> Catalogue:
+        """Every known instance type with the bundled prices of a region, or with those of ``overrides`` on top, and the
+        types that these describe, where ``own_types`` may be among them."""
+        if overrides is None:
+            return _bundled(region)
+        book = prices.load(overrides, region, own_types=own_types)
+        return cls([*instances.all(), *book.own_types], book)
 
     def index(self, name: str) -> int:
         """Column of the instance type ``name``. Raises :class:`KeyError` when it is not in the catalogue."""

@@ -72,9 +72,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """Feature gates of Karpenter that have a say here."""
+    """Feature gates of Karpenter that have a say here and in :mod:`tonnage.provisioning.repair`."""
 
     spot_to_spot_consolidation: bool = False
+    node_repair: bool = False
 
 
 def disrupt(

@@ -27,8 +27,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     ``pods``: how many pods would have to move; pods of DaemonSets, static pods and finished pods do not
     count. ``last_pod_event_ns``: when a pod was last bound to it, finished or began to terminate (``None``:
     never), in nanoseconds since the Unix epoch like ``initialized_ns`` (``None``: not initialized yet).
-    ``nominated``: a pending pod is expected on it. ``do_not_disrupt``: the annotation
-    karpenter.sh/do-not-disrupt is "true" on the node.
+    ``nominated``: a pending pod is expected on it; ``buffered``: a CapacityBuffer keeps room on it.
+    ``do_not_disrupt``: the annotation karpenter.sh/do-not-disrupt is "true" on the node.
     """
 
     node: Ref
@@ -40,6 +40,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = True
     deleted: bool = False
     nominated: bool = False
+    buffered: bool = False
     do_not_disrupt: bool = False
 
 
@@ -132,6 +133,8 @@ def _blocker(state: NodeState, due_ns: int | None) -> str | None:
         return "annotation karpenter.sh/do-not-disrupt is true"
     if state.nominated:
         return "a pending pod is expected on it"
+    if state.buffered:
+        return "a CapacityBuffer keeps room on it"
     return None
 
 

@@ -29,7 +29,7 @@ from tonnage.objects import apps, core, eks, eksctl, gpu_operator, karpenter, ke
 from tonnage.objects.load import Manifest
 from tonnage.partitioning import node_cuts
 from tonnage.partitioning.configurations import read as read_cuts
-from tonnage.provisioning import auto_mode, nodeclass, reserving
+from tonnage.provisioning import auto_mode, headroom, nodeclass, reserving
 from tonnage.provisioning import findings as pool_findings
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.cluster_autoscaler import flags
@@ -136,6 +136,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         found += reserving.findings(node_class, catalogue.book)
     overlays = manifest.of(karpenter.NodeOverlay)
     found += overlay_findings(catalogue, overlays)
+    found += headroom.findings(manifest.objects)
     catalogue = overlaid(catalogue, overlays)
     found += landing_findings(manifest, catalogue, cuts)
     setting = Setting(manifest.objects, catalogue, machines, cuts, manifest.models)

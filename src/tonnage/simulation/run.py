@@ -25,6 +25,7 @@ from tonnage.machines.scraping import Scraper
 from tonnage.machines.training.happened import Then
 from tonnage.objects import apps, core, load
 from tonnage.objects.policy import PodDisruptionBudget
+from tonnage.provisioning import headroom
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.rng import Streams
 from tonnage.scaling import manifests
@@ -130,7 +131,8 @@ class SetUp:
         """The NodePools and node groups of the manifests that can launch nodes, and what they need."""
         made = self.configuration
         daemon_sets = tuple(one.spec.template.spec for one in made.manifest.of(apps.DaemonSet))
-        own = Pools(made.pools, made.storage, daemon_sets, made.cuts, made.autoscaler)
+        buffers = headroom.read(made.manifest.objects)
+        own = Pools(made.pools, made.storage, daemon_sets, made.cuts, made.autoscaler, buffers)
         return groups.pools(made.groups, self.for_sale, self.cluster, own)
 
     @property

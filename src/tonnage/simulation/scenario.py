@@ -103,7 +103,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     are changed (``relayout``) when pods wait for what none gives; ``provisioning``: whether nodes are planned as
     Karpenter does, or the cheapest set of them (``optimal``). ``migration`` replaces that of all traffic;
     ``rebalance``: whether pods move off spot nodes that have a rebalance recommendation; ``spot_to_spot``: whether spot
-    nodes give way to cheaper spot nodes.
+    nodes give way to cheaper spot nodes; ``node_repair``: whether nodes go whose GPUs stay unhealthy.
     """
 
     manifests: str
@@ -119,6 +119,7 @@ class PolicySpec(Strict, frozen=True, kw_only=True):
     migration: bool | None = None
     rebalance: bool = False
     spot_to_spot: bool = False
+    node_repair: bool = False
 
     @property
     def controls(self) -> Policy:

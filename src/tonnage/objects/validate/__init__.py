@@ -15,6 +15,7 @@ from tonnage.objects import (
     apps,
     autoscaling,
     batch,
+    buffers,
     core,
     dra,
     eksctl,
@@ -39,6 +40,7 @@ from tonnage.objects.decode import without_nulls
 from tonnage.objects.templates import templates
 from tonnage.objects.validate import (
     amounts,
+    capacity_buffers,
     cluster_configs,
     devices,
     jobs,
@@ -83,6 +85,7 @@ _BY_KIND: dict[type[KubeObject], Callable[[Any, Report], None]] = {
     karpenter.NodePool: nodepools.node_pool,
     karpenter.EC2NodeClass: node_classes.ec2_node_class,
     karpenter.NodeOverlay: nodepools.node_overlay,
+    buffers.CapacityBuffer: capacity_buffers.capacity_buffer,
     eksctl.ClusterConfig: cluster_configs.cluster_config,
     monitoring.ServiceMonitor: prometheus.service_monitor,
     monitoring.PrometheusRule: prometheus.prometheus_rule,

@@ -31,12 +31,13 @@ from tonnage.provisioning.template import ALL_EFFECTS
 class PackingClass:
     """Pods of one shape, of one gang if ``gang`` names one. ``stages``: what they may insist on, the first that a node
     meets; ``amounts``: what one takes of a node, by resource; ``moving``: whether they run, and would
-    have to move."""
+    have to move; ``apart``: groups of pods (by number) of which a node takes one at most."""
 
     shape: PodShape
     gang: str
     amounts: dict[str, int]
     moving: bool = False
+    apart: tuple[int, ...] = ()
     stages: tuple[Stage, ...] = ()
     pods: list[Ref] = field(default_factory=list)
 
@@ -48,17 +49,25 @@ class Classes:
         self._catalogue, self._settings, self._relax_taints = catalogue, settings, relax_taints
         self._encode = msgspec.json.Encoder(order="sorted").encode
         self._content: dict[int, tuple[PodShape, bytes]] = {}
-        self._by_key: dict[tuple[bytes, str, bool], PackingClass] = {}
+        self._by_key: dict[tuple[bytes, str, bool, tuple[int, ...]], PackingClass] = {}
         self._of: dict[Ref, PackingClass] = {}
         self._stages = 0
 
-    def add(self, pods: Iterable[PendingPod], gangs: Mapping[Ref, str], *, moving: bool = False) -> None:
+    def add(
+        self,
+        pods: Iterable[PendingPod],
+        gangs: Mapping[Ref, str],
+        *,
+        moving: bool = False,
+        apart: Mapping[Ref, tuple[int, ...]] = {},
+    ) -> None:
         """Pods in the order in which they are to be placed; ``gangs``: to which gang a pod belongs; ``moving``: whether
-        they run."""
+        they run; ``apart``: in which groups a pod is of which a node takes one at most."""
         for pod in pods:
-            key = self._key(pod.shape), gangs.get(pod.ref, ""), moving
+            key = self._key(pod.shape), gangs.get(pod.ref, ""), moving, apart.get(pod.ref, ())
             if key not in self._by_key:
-                self._by_key[key] = PackingClass(pod.shape, key[1], {"pods": 1, **pod.shape.requests}, moving)
+                amounts = {"pods": 1, **pod.shape.requests}
+                self._by_key[key] = PackingClass(pod.shape, key[1], amounts, moving, key[3])
             self._by_key[key].pods.append(pod.ref)
             self._of[pod.ref] = self._by_key[key]
 

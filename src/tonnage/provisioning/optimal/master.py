@@ -9,9 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from tonnage.highs import Solver
-from tonnage.provisioning.optimal.program import NodePattern, Program
+from tonnage.provisioning.optimal.program import INF, NodePattern, Program
 
-_INF = float("inf")
 _WHOLE = 0.5
 """More than this of a column that is 0 or 1 is 1."""
 _ABSOLUTE = 1e-6
@@ -70,13 +69,13 @@ class Master:
         ]
         self._solver = Solver(random_seed=0)
         for demand in program.demand:
-            self._solver.addRow(float(demand), _INF, 0, [], [])
+            self._solver.addRow(float(demand), INF, 0, [], [])
         for limit in program.limits:
-            self._solver.addRow(-_INF, limit, 0, [], [])
+            self._solver.addRow(-INF, limit, 0, [], [])
         for at in counted:
-            self._solver.addRow(-_INF, float(program.bins[at].supply or 0), 0, [], [])
+            self._solver.addRow(-INF, float(program.bins[at].supply or 0), 0, [], [])
         for cost, cells, _ in self._left:
-            self._solver.addCol(cost, 0.0, _INF, len(cells), list(cells), list(cells.values()))
+            self._solver.addCol(cost, 0.0, INF, len(cells), list(cells), list(cells.values()))
 
     def add(self, columns: Iterable[NodePattern]) -> int:
         """Patterns that are not known yet; how many there were."""
@@ -88,7 +87,7 @@ class Master:
             self.columns.append(column)
             cells = self._cells(column)
             cost = self.program.cost(column)
-            self._solver.addCol(cost, 0.0, _INF, len(cells), list(cells), list(cells.values()))
+            self._solver.addCol(cost, 0.0, INF, len(cells), list(cells), list(cells.values()))
             new += 1
         return new
 
@@ -149,11 +148,11 @@ class Master:
         program = self.program
         supply = [float(program.bins[at].supply or 0) for at in self._supply]
         model = highspy.HighsLp()
-        free = [-_INF] * (len(program.limits) + len(supply))
+        free = [-INF] * (len(program.limits) + len(supply))
         model.num_col_, model.num_row_ = len(costs), self._classes + len(free)
         model.col_cost_, model.col_lower_, model.col_upper_ = costs, np.zeros(len(costs)), most
         model.row_lower_ = np.array([*map(float, program.demand), *free])
-        model.row_upper_ = np.array([*([_INF] * self._classes), *program.limits, *supply])
+        model.row_upper_ = np.array([*([INF] * self._classes), *program.limits, *supply])
         model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         starts = np.cumsum([0, *(len(one) for one in cells)])
         model.a_matrix_.start_ = starts.astype(np.int32)

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
+INF = float("inf")
+"""Where a program has no bound."""
+
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """How much work a plan may take, so that equal inputs give equal plans on any machine.

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from tonnage.decisions import Ref
+from tonnage.facts.price_book import Reservation
+from tonnage.provisioning.labels import RESERVED
 from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.optimal import supply
 from tonnage.provisioning.optimal.claims import UnnamedClaim, make
 from tonnage.provisioning.optimal.classes import Classes, PackingClass
 from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program
-from tonnage.provisioning.optimal.solve import Solution, solve
+from tonnage.provisioning.optimal.solve import Solution, bound, solve
 from tonnage.provisioning.optimal.supply import ExistingNodes, NewNodeKind, Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import PoolTemplate
 from tonnage.units import micro_usd
+
+_ROUNDING = 1e-5
+"""USD per hour: less than this is a difference of rounding."""
 
 Kind = tuple[NewNodeKind | ExistingNodes, Bin]
 
@@ -41,8 +48,8 @@ class PackingRound:
     """``templates``: the NodePools; ``remaining``: of their limits, by NodePool and resource; ``nodes``: those that are
     there and take pods; ``base``: Karpenter's plan of these classes, to start from; ``already``: what its whole plan
     costs, USD per hour. ``occupied``: nodes that may go back, whose pods are among the classes; ``fare``: what moving
-    one of them costs, USD per hour. ``misfits``: pods that did not fit together although their numbers do, after
-    :meth:`solve`."""
+    one of them costs, USD per hour. ``reservations``: capacity reservations of which nodes may be launched.
+    ``misfits``: pods that did not fit together although their numbers do, after :meth:`solve`."""
 
     classes: list[PackingClass]
     of: Classes
@@ -55,6 +62,7 @@ class PackingRound:
     already: float
     occupied: Sequence[Occupied] = ()
     fare: float = 0.0
+    reservations: Sequence[Reservation] = ()
     misfits: set[Ref] = field(default_factory=set)
 
     def solve(self) -> RoundResult:
@@ -67,6 +75,18 @@ class PackingRound:
             return answer
         return RoundResult([], [], [pod for of in self.classes for pod in of.pods], 0)
 
+    def bound(self) -> int:
+        """What no plan costs less than that places all of these pods, micro-USD an hour: ``base`` is one, and costs
+        what is ``already`` there. 0: it is not known."""
+        kinds, resources, limits = self._kinds()
+        program = self._program(kinds, resources, limits)
+        start = self._start(program, kinds)
+        covered = [sum(n * program.covers(one)[c] for one, n in start) for c in range(len(program.demand))]
+        cost = sum(n * program.cost(one) for one, n in start)
+        if cost > self.already + _ROUNDING or any(a < b for a, b in zip(covered, program.demand, strict=True)):
+            return 0  # base is no plan of this program, so others may not be either
+        return max(0, micro_usd(bound(program, start, self.effort)))
+
     def _kinds(self) -> tuple[list[Kind], list[str], dict[tuple[str, str], int]]:
         """What pods may stand on, the resources that matter, and the limits by NodePool and resource."""
         resources = sorted({name for of in self.classes for name, amount in of.amounts.items() if amount})
@@ -78,16 +98,17 @@ class PackingRound:
             if resource in self.market.catalogue.column
         ]
         limits = {pair: row for row, pair in enumerate(pairs)}
-        sites = supply.sites(self.market, self.templates, self.remaining, self.classes)
+        sites = supply.sites(self.market, self.templates, self.remaining, self.classes, self.reservations)
         offers = [offer for site in sites for offer in supply.offers(site, self.classes)]
         least = self._least_weights(offers)
         offers = [supply.only(offer, [offer.site.template.weight >= one for one in least]) for offer in offers]
-        bins = [(offer, supply.bin_of(offer, resources, limits)) for offer in offers]
-        fitting = [(offer, bin_) for offer, bin_ in bins if bin_.admits]
+        bins = [(offer, supply.bin_of(offer, resources, limits, self.reservations)) for offer in offers]
+        fitting = [(offer, bin_) for offer, bin_ in bins if bin_.admits and bin_.supply is None]
+        counted: list[Kind] = [(offer, bin_) for offer, bin_ in bins if bin_.admits and bin_.supply is not None]
         there: list[Kind] = list(supply.standing(self.nodes, self.classes, resources, most))
         number = {pod: c for c, of in enumerate(self.classes) for pod in of.pods}
         held: list[Kind] = [supply.occupied(one, self.classes, resources, number) for one in self.occupied]
-        return [*there, *held, *supply.undominated(fitting, most)], resources, limits
+        return [*there, *held, *counted, *supply.undominated(fitting, most)], resources, limits
 
     def _least_weights(self, offers: Sequence[NewNodeKind]) -> list[int]:
         """By class, the lowest weight of a NodePool that it may use: where Karpenter's plan puts its pods, or the
@@ -116,10 +137,15 @@ class PackingRound:
             if of.gang:
                 gangs.setdefault(of.gang, []).append(c)
         dearest = max((bin_.price for _, bin_ in kinds), default=0.0)
+        groups = sorted({group for of in self.classes for group in of.apart})
+        one_each = (1,) * len(groups)
         return Program(
             demand=tuple(len(of.pods) for of in self.classes),
-            weights=tuple(tuple(of.amounts.get(name, 0) for name in resources) for of in self.classes),
-            bins=tuple(bin_ for _, bin_ in kinds),
+            weights=tuple(
+                (*(of.amounts.get(name, 0) for name in resources), *(int(one in of.apart) for one in groups))
+                for of in self.classes
+            ),
+            bins=tuple(replace(bin_, room=bin_.room + one_each) if groups else bin_ for _, bin_ in kinds),
             fares=tuple(self.fare if of.moving else 0.0 for of in self.classes) if self.fare else (),
             limits=tuple(max(0, self.remaining[name][of]) / supply.scale(of) for name, of in limits),
             gangs=tuple(tuple(one) for one in gangs.values()),
@@ -142,24 +168,13 @@ class PackingRound:
         for ref, counts in on.items():
             if ref in where:
                 columns[_column(where[ref], counts, len(self.classes))] += 1
+        alike = _Alike(program, kinds)
         for claim in self.base.claims:
-            column = self._like(program, kinds, claim, number)
+            column = alike.holding(claim, Counter(number[id(self.of.of(pod))] for pod in claim.pods))
             if column is not None:
                 columns[column] += 1
         start = [(column, count) for column, count in columns.items() if program.fits(column)]
         return start if _feasible(program, start) else []
-
-    def _like(
-        self, program: Program, kinds: Sequence[Kind], claim: PlannedClaim, number: Mapping[int, int]
-    ) -> NodePattern | None:
-        """The cheapest kind of new node that holds the pods of a claim."""
-        counts = Counter(number[id(self.of.of(pod))] for pod in claim.pods)
-        fitting = [
-            (bin_.price, at)
-            for at, (_, bin_) in enumerate(kinds)
-            if bin_.supply is None and program.fits(_column(at, counts, len(self.classes)))
-        ]
-        return _column(min(fitting)[1], counts, len(self.classes)) if fitting else None
 
     def _answer(self, program: Program, solution: Solution, kinds: Sequence[Kind]) -> RoundResult:
         """Pods onto nodes, in their order; nodes that get none are not launched. Pods beyond what is needed stay away
@@ -208,6 +223,40 @@ class PackingRound:
             for name, amount in one.used().items():
                 used[one.load.template.name, name] += amount
         return all(amount <= self.remaining[pool][name] for (pool, name), amount in used.items())
+
+
+class _Alike:
+    """Finds the kind of new node that stands for a NodeClaim."""
+
+    def __init__(self, program: Program, kinds: Sequence[Kind]) -> None:
+        self._kinds = kinds
+        self._rooms = np.array([bin_.room for bin_ in program.bins], np.int64)
+        self._weights = np.array(program.weights, np.int64)
+        self._prices = np.array([bin_.price for _, bin_ in kinds])
+        self._admits = np.zeros((len(kinds), len(program.demand)), np.bool_)
+        for at, (_, bin_) in enumerate(kinds):
+            self._admits[at, list(bin_.admits)] = True
+        new = [isinstance(kind, NewNodeKind) for kind, _ in kinds]
+        counted = [one and bin_.supply is not None for one, (_, bin_) in zip(new, kinds, strict=True)]
+        self._counted = np.array(counted, np.bool_)
+        self._free = np.array(new, np.bool_) & ~self._counted
+
+    def holding(self, claim: PlannedClaim, counts: Mapping[int, int]) -> NodePattern | None:
+        """These pods on the cheapest kind that holds them; for a NodeClaim in a capacity reservation, on a kind of
+        which there are so many."""
+        classes = list(counts)
+        if not self._kinds:
+            return None
+        load = np.array([counts[c] for c in classes], np.int64) @ self._weights[classes]
+        among = self._free
+        if claim.offering.capacity_type == RESERVED:
+            same = [isinstance(kind, NewNodeKind) and kind.offering == claim.offering for kind, _ in self._kinds]
+            among = self._counted & np.array(same)
+        fits = among & (self._rooms >= load).all(axis=1) & self._admits[:, classes].all(axis=1)
+        if not fits.any():
+            return None
+        at = int(np.where(fits, self._prices, np.inf).argmin())
+        return _column(at, counts, len(self._weights))
 
 
 def _held(kind: NewNodeKind | ExistingNodes) -> tuple[Ref, ...]:

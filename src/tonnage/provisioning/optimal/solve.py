@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from tonnage.provisioning.optimal import knapsack
+from tonnage.provisioning.optimal import knapsack, pooled
 from tonnage.provisioning.optimal.knapsack import Item
 from tonnage.provisioning.optimal.master import Duals, Master, Whole
 from tonnage.provisioning.optimal.program import Effort, NodePattern, Program
@@ -45,6 +45,12 @@ def solve(program: Program, start: Sequence[tuple[NodePattern, int]] = (), effor
     return _Solving(program, effort or Effort()).run(start)
 
 
+def bound(program: Program, start: Sequence[tuple[NodePattern, int]], effort: Effort | None = None) -> float:
+    """What no plan costs less than, USD per hour, without looking for a better one than ``start`` where patterns prove
+    nothing within the effort."""
+    return _Solving(program, effort or Effort()).bound(start) if program.demand else 0.0
+
+
 @dataclass(slots=True)
 class _Solving:
     program: Program
@@ -55,6 +61,20 @@ class _Solving:
     """Kinds of nodes by room and classes: their most valuable patterns are the same."""
 
     def run(self, start: Sequence[tuple[NodePattern, int]]) -> Solution:
+        duals, bound = self._started(start)
+        bound, whole = self._whole(duals, bound, start)
+        return Solution(whole.chosen, whole.left_out, whole.cost, min(bound, whole.cost))
+
+    def bound(self, start: Sequence[tuple[NodePattern, int]]) -> float:
+        """The bound alone, in whole numbers only where the relaxation is proved."""
+        duals, bound = self._started(start)
+        if not _final(duals, bound):
+            return bound
+        bound, whole = self._whole(duals, bound, start)
+        return min(bound, whole.cost)
+
+    def _started(self, start: Sequence[tuple[NodePattern, int]]) -> tuple[Duals, float]:
+        """The relaxation, and what no plan costs less than by it or by prices of resources."""
         self._master = Master(self.program)
         self._alike = {}
         for at, one in enumerate(self.program.bins):
@@ -62,10 +82,12 @@ class _Solving:
         self._master.add(column for column, _ in start)
         self._master.add(self._singles())
         duals, bound = self._relax()
+        return duals, bound if _final(duals, bound) else max(bound, pooled.bound(self.program))
+
+    def _whole(self, duals: Duals, bound: float, start: Sequence[tuple[NodePattern, int]]) -> tuple[float, Whole]:
         known = list(dict.fromkeys([*(column for column, _ in start), *self._best(duals)]))
         whole = self._master.whole(known, start, self.effort.nodes)
-        bound, whole = self._exact(duals, bound, whole)
-        return Solution(whole.chosen, whole.left_out, whole.cost, min(bound, whole.cost))
+        return self._exact(duals, bound, whole)
 
     def _singles(self) -> Iterator[NodePattern]:
         """Nodes that hold what they hold already, and as many as there is room for of each class alone."""
@@ -134,7 +156,7 @@ class _Solving:
     def _exact(self, duals: Duals, bound: float, whole: Whole) -> tuple[float, Whole]:
         """The integer program over every pattern that a better plan could use, or over those nearest to paying."""
         relaxed = duals.value
-        if relaxed - bound > _EPSILON * max(1.0, abs(relaxed)):
+        if not _final(duals, bound):
             return bound, whole  # prices that are not final bound no reduced cost
         for part in _SHRINK:
             slack = part * (whole.cost - relaxed)
@@ -196,3 +218,8 @@ class _Solving:
 
     def _column(self, at: int, counts: dict[int, int]) -> NodePattern:
         return NodePattern(at, tuple(counts.get(c, 0) for c in range(len(self.program.demand))))
+
+
+def _final(duals: Duals, bound: float) -> bool:
+    """Whether the relaxation is proved: no pattern that is not known would make it cheaper."""
+    return duals.value - bound <= _EPSILON * max(1.0, abs(duals.value))

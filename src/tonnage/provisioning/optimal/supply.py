@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from tonnage.decisions import Ref
+from tonnage.facts.price_book import Reservation
 from tonnage.partitioning.node_cuts import STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, OfferingKey, TypeMask
@@ -18,6 +19,7 @@ from tonnage.provisioning.optimal.classes import PackingClass
 from tonnage.provisioning.optimal.program import Bin
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement, Requirements
+from tonnage.provisioning.reserving import Reserving
 from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import PoolTemplate
 from tonnage.units import usd
@@ -84,12 +86,15 @@ def sites(
     templates: Sequence[PoolTemplate],
     remaining: Mapping[str, Mapping[str, int]],
     classes: Sequence[PackingClass],
+    reservations: Sequence[Reservation] = (),
 ) -> Iterator[PoolNodes]:
-    """New nodes of these NodePools, with what remains of their limits."""
+    """New nodes of these NodePools, with what remains of their limits, in these ``reservations`` too."""
+    reserving = Reserving(reservations) if reservations else None
     for template in templates:
         types = template.within(dict(remaining[template.name]), market.catalogue)
+        own = market if reserving is None else reserving.market(market, template.reservations)
         for chosen in _flavours(template, classes):
-            yield PoolNodes(market, template, chosen, types)
+            yield PoolNodes(own, template, chosen, types)
 
 
 def offers(site: PoolNodes, classes: Sequence[PackingClass]) -> Iterator[NewNodeKind]:
@@ -140,8 +145,14 @@ def room_of(offer: NewNodeKind, resources: Sequence[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def bin_of(offer: NewNodeKind, resources: Sequence[str], limits: Mapping[tuple[str, str], int]) -> Bin:
-    """The same as numbers. ``limits``: the index of each (NodePool, resource) that is limited."""
+def bin_of(
+    offer: NewNodeKind,
+    resources: Sequence[str],
+    limits: Mapping[tuple[str, str], int],
+    reservations: Sequence[Reservation] = (),
+) -> Bin:
+    """The same as numbers. ``limits``: the index of each (NodePool, resource) that is limited; of reserved capacity
+    there are as many nodes as ``reservations`` that the NodePool may use have free."""
     template, catalogue = offer.site.template, offer.site.market.catalogue
     index = catalogue.index(offer.offering.instance_type)
     charges = []
@@ -151,7 +162,12 @@ def bin_of(offer: NewNodeKind, resources: Sequence[str], limits: Mapping[tuple[s
         if amount:
             charges.append((row, amount / scale(resource)))
     admits = tuple(c for c, stage in enumerate(offer.stages) if stage is not None)
-    return Bin(usd(offer.micro_usd_per_hour), room_of(offer, resources), admits, None, tuple(charges))
+    there = None
+    if offer.offering.capacity_type == labels.RESERVED:
+        place = offer.offering.instance_type, offer.offering.zone
+        usable = [one for one in reservations if one.id in template.reservations]
+        there = sum(one.count for one in usable if (one.instance_type, one.zone) == place)
+    return Bin(usd(offer.micro_usd_per_hour), room_of(offer, resources), admits, there, tuple(charges))
 
 
 def scale(resource: str) -> float:
