@@ -147,7 +147,7 @@ def _select_own_pods(obj: JsonObject, spec: JsonObject) -> None:
 
 
 def without_generated_selector(spec: JsonObject) -> None:
-    """Take back from a Job's spec what :func:`_select_own_pods` adds, so that it can be created anew."""
+    """Take back from a Job's spec what :func:`_select_own_pods` adds, so that it can be created again."""
     if spec.get("manualSelector"):
         return
     spec.pop("selector", None)
