@@ -180,15 +180,17 @@ def read(paths: Sequence[Path]) -> Manifest:
 
 
 def documents(paths: Sequence[Path]) -> Iterator[Tree]:
-    """The documents of files and folders as they are written, whatever they are. Raises InputError for what cannot be
-    read, a path that is not there, and text that is no YAML or JSON."""
+    """The documents of the files that :func:`read` reads, as they are written and whatever they are. Raises InputError
+    for what cannot be read, a path that is not there, and text that is no YAML or JSON."""
     errors: list[Problem] = []
-    found = list(_files(paths, errors))
+    found = list(_files(paths, errors, []))
     if errors:
         raise InputError(*errors)
-    for file in found:
-        for tree in _trees(file):
-            yield from _flatten(tree)
+    for file, alone in found:
+        trees = list(_trees(file))
+        if alone or not beside.is_other([one.value for one in trees]):
+            for tree in trees:
+                yield from _flatten(tree)
 
 
 def _is_config(value: Any) -> bool:
