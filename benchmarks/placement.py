@@ -1,4 +1,5 @@
-"""Gangs on a large cluster: how long a plan takes, and how often gangs that are placed pod by pod block each other."""
+"""How many pods are placed a second; gangs on a large cluster: how long a plan takes, and how often gangs that are
+placed pod by pod block each other."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import Any
 import msgspec
 
 from benchmarks import placement_why
-from benchmarks.common import Options, Report
+from benchmarks.cluster import nodes_and_pods
+from benchmarks.common import Options, Report, in_process
 from tonnage.decisions import Bind
 from tonnage.fleet.gangs import Gang, SubGroup, TopologyRule
 from tonnage.fleet.snapshot import Snapshot
@@ -28,8 +30,11 @@ ROUNDS = 15
 
 
 def run(options: Options) -> Report:
-    """Plans of a gang of 1,000 pods on 5,000 nodes, then two gangs at a time on a small cluster."""
+    """A queue of single pods, plans of a gang of 1,000 pods on 5,000 nodes, then two gangs at a time on a small
+    cluster."""
     report = Report("placement", ("measurement", "value", "unit", "remark"))
+    for count in (200,) if options.quick else (200, 2_000):
+        _decisions(report, count)
     nodes = 1_000 if options.quick else 5_000
     pods = 200 if options.quick else 1_000
     for parts in (8, 40):
@@ -45,6 +50,39 @@ def run(options: Options) -> Report:
 
 
 # ---- time ----
+
+
+def _decisions(report: Report, nodes: int) -> None:
+    """Ten pods a node, all pending: the first decision about them in its process, then the median of more."""
+    found = in_process("benchmarks.placement", "decisions", str(nodes))
+    name = f"{found['pods']:,} pods on {nodes:,} nodes"
+    remark = f"{found['placed']:,} placed; by the clock of the thread, receipts on, tables made from nothing"
+    report.row(measurement=f"{name}: first in its process", value=found["first"], unit="decisions/s", remark=remark)
+    report.row(measurement=f"{name}: median of {found['rounds']}", value=found["median"], unit="decisions/s", remark="")
+    report.bar(f"decisions-{found['pods']}-pods", found["first"], ">=", 10_000, "decisions a second", "cost")
+
+
+def decisions(nodes_text: str) -> dict[str, Any]:
+    """Decisions a second about the queue of :func:`benchmarks.cluster.nodes_and_pods`, in this process."""
+    nodes, pods = nodes_and_pods(int(nodes_text), seed=0)
+    rounds = max(3, 3_000 // len(nodes))
+    rates, placed = [], 0
+    for _ in range(rounds):
+        fleet = Fleet()
+        for node in nodes:
+            fleet.add_node(node)
+        for pod in pods:
+            fleet.add_pod(pod)
+        took, found = _median(lambda: place.decide(Snapshot(0, fleet)), 1)  # noqa: B023
+        rates.append(1e3 * len(pods) / took)
+        placed = sum(isinstance(one, Bind) for one in found)
+    return {
+        "pods": len(pods),
+        "placed": placed,
+        "first": rates[0],
+        "median": statistics.median(rates),
+        "rounds": rounds,
+    }
 
 
 def _plans(report: Report, nodes: int, pods: int, parts: int, *, bar: bool) -> None:

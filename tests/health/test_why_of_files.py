@@ -93,3 +93,51 @@ def test_memory_of_gpus_is_asked_for_and_no_node_says_how_much_there_is(
     labelled = "{nvidia.com/gpu.memory: '81920'}"
     file.write_text(ONE_GPU.format(labels=labelled, annotations=annotations, limits=limits))
     assert tonnage(capfd, "why", "part", file).code == 0
+
+
+TRAINING = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {{name: t}}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec:
+          containers: [{{name: pytorch, image: busybox, resources: {{limits: {{nvidia.com/gpu: {master}}}}}}}]
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers: [{{name: pytorch, image: busybox, resources: {{limits: {{nvidia.com/gpu: {worker}}}}}}}]
+"""
+NODES = "".join(
+    f"""\
+---
+apiVersion: v1
+kind: Node
+metadata: {{name: gpu-{number}}}
+status: {{allocatable: {{cpu: "8", memory: 64Gi, pods: "110", nvidia.com/gpu: "1"}}}}
+"""
+    for number in range(4)
+)
+
+
+@pytest.mark.parametrize(
+    ("master", "worker", "parts"),
+    [(2, 2, ["Master", "Worker"]), (1, 2, ["Worker"]), (2, 1, ["Master"]), (3, 2, ["Master", "Worker"]), (1, 1, [])],
+)
+def test_every_part_of_a_gang_that_fits_nowhere_is_told_what_to_change_and_that_is_enough(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], master: int, worker: int, parts: list[str]
+) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(TRAINING.format(master=master, worker=worker) + NODES)
+    found = json.loads(tonnage(capfd, "check", file, "-o", "json").out)["findings"]
+    never = {one["where"]["field"].split(".")[2]: one["help"] for one in found if one["rule"] == "pods-fit-no-node"}
+    asked = {"Master": master, "Worker": worker}
+    assert never == {
+        part: f"request 1 nvidia.com/gpu instead of {asked[part]}, {asked[part] - 1} less" for part in parts
+    }
+    file.write_text(TRAINING.format(master=1, worker=1) + NODES)
+    assert tonnage(capfd, "check", file, "-o", "json").code == 0

@@ -93,7 +93,8 @@ class Outlook:
         self.nodes = len(snapshot.fleet.node_by_name)
 
     def never(self, workload: WorkloadPods) -> Iterator[Blocker]:
-        """One blocker where pods of the workload are unschedulable and will stay so."""
+        """Where pods of the workload are unschedulable and will stay so: one blocker, or of a gang one for each of its
+        templates whose pods have no feasible node."""
         fleet = self.snapshot.fleet
         with fleet.what_if():
             specs = [spec for spec in workload.pods[:MOST] if not beyond(spec, self.nodes, strict=False)]
@@ -109,12 +110,19 @@ class Outlook:
                 reason = waits[first.name].reason
                 edits: Edits = ()
                 homeless = [s for s in specs if s.name in left and s.gang and not place.feasible(fleet, rows[s.name])]
-                if homeless:
-                    first = homeless[0]
-                    reason, edits = self._alone(snapshot, list(rows.values()), first)
-                elif not bound:
+                if not (homeless or bound):
                     edits = self._edits(snapshot, rows[first.name], first)
-                yield self._blocker(workload, first, reason, left[first.name], edits, some=some)
+                if not homeless:
+                    template = _templates_of(workload, first)[0]
+                    yield self._blocker(template, reason, left[first.name], edits, some=some)
+                said: list[Pods] = []
+                for spec in homeless:
+                    new = [one for one in _templates_of(workload, spec) if all(one is not other for other in said)]
+                    if new:
+                        said += new
+                        reason, edits = self._alone(snapshot, list(rows.values()), spec)
+                    for template in new:
+                        yield self._blocker(template, reason, left[spec.name], edits, some=some)
 
     def _alone(self, snapshot: Snapshot, rows: Sequence[int], spec: FleetPod) -> tuple[Reason, Edits]:
         """Why no node is feasible for this pod of a gang, whatever becomes of the others, and the smallest change."""
@@ -189,17 +197,7 @@ class Outlook:
             return gang.change.edits if gang.change is not None else ()
         return ()
 
-    def _blocker(
-        self,
-        workload: WorkloadPods,
-        spec: FleetPod,
-        waits: Reason,
-        unbought: Reason | None,
-        edits: Edits,
-        *,
-        some: bool,
-    ) -> Blocker:
-        template = _template_of(workload, spec)
+    def _blocker(self, template: Pods, waits: Reason, unbought: Reason | None, edits: Edits, *, some: bool) -> Blocker:
         place_, help_ = self._at_fault(template, unbought) if unbought is not None and not edits else (None, "")
         if place_ is None:
             field, help_ = _field(template, edits)
@@ -355,13 +353,15 @@ def _selecting(spec: core.PodSpec, key: str) -> str:
     return ""
 
 
-def _template_of(workload: WorkloadPods, spec: FleetPod) -> Pods:
-    """What the pod was made from."""
+def _templates_of(workload: WorkloadPods, spec: FleetPod) -> list[Pods]:
+    """What the pod was made from: the template whose containers it has, or several that have the same."""
     containers = [(one.name, one.image, one.resources) for one in spec.spec.containers]
-    for template in workload.templates:
-        if [(one.name, one.image, one.resources) for one in template.spec.containers] == containers:
-            return template
-    return workload.templates[0]
+    same = [
+        one
+        for one in workload.templates
+        if [(each.name, each.image, each.resources) for each in one.spec.containers] == containers
+    ]
+    return same or [workload.templates[0]]
 
 
 def _field(template: Pods, edits: Sequence[Edit | GangEdit]) -> tuple[str, str]:
