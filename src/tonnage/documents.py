@@ -40,18 +40,39 @@ class Document:
         return Problem(self.where(field), message, hint or self._hint)
 
     def convert(self, type_: type[T], secret: Set[str] = frozenset()) -> T:
-        """The document as a struct. Raises InputError with file, line, field, the value and what was expected; the
-        values of fields of these names are ``secret``."""
+        """The document as a struct. Raises InputError with file, line, field, the value and what was expected of every
+        field that is wrong; the values of fields of these names are ``secret``."""
+        made, problems = self.convert_some(type_, secret)
+        if problems or made is None:
+            raise InputError(*problems)
+        return made
+
+    def convert_some(self, type_: type[T], secret: Set[str] = frozenset()) -> tuple[T | None, list[Problem]]:
+        """Like :meth:`convert`, with what is wrong beside it. Where that is fields that nobody knows, the struct is
+        there without them; else it is None. Raises InputError for what is not YAML."""
         try:
             content = yaml.constructor.SafeConstructor().construct_document(self._root)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             message = f"not valid YAML: {error.problem}"
             raise InputError.at(message, file=str(self.path), line=line, hint=self._hint) from error
-        try:
-            return msgspec.convert(content, type_)
-        except msgspec.ValidationError as error:
-            raise InputError(self._invalid(_with_key(str(error), content, type_), secret)) from error
+        problems: list[Problem] = []
+        looked = _Looked(content)
+        while len(problems) < _MOST_PROBLEMS:
+            try:
+                made = msgspec.convert(content, type_)
+            except msgspec.ValidationError as error:
+                message, _, path = _with_key(str(error), content, type_).partition(" - at `$")
+                where = looked.as_written(path.rstrip("`"))
+                problem = self._invalid(f"{message} - at `${where}`", secret)
+                if not looked.is_known(problem.where.field):
+                    problems.append(problem)
+                if not looked.without(problem.where.field):
+                    break
+            else:
+                known = all(one.message == _UNKNOWN for one in problems)
+                return (made if known else None), sorted(problems, key=lambda one: one.where.line)
+        return None, sorted(problems, key=lambda one: one.where.line)
 
     def _invalid(self, text: str, secret: Set[str]) -> Problem:
         """A message of msgspec ("Expected `int`, got `str` - at `$.arrivals[3]`") as a problem with its place."""
@@ -60,7 +81,7 @@ class Document:
         named = re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", message)
         if named:
             field = f"{field}.{named[2]}".lstrip(".")
-            return self.problem(field, "the field is missing" if named[1] == "missing required" else "unknown field")
+            return self.problem(field, "the field is missing" if named[1] == "missing required" else _UNKNOWN)
         node = self._node(field)
         said = isinstance(node, yaml.ScalarNode) and field.rpartition(".")[2] not in secret
         found = f'"{node.value}": ' if said else ""
@@ -79,6 +100,68 @@ class Document:
                 break
             node = children[0]
         return node
+
+
+_UNKNOWN = "unknown field"
+_MOST_PROBLEMS = 50
+_STEP = re.compile(r"([^.\[\]]+)(?![^\[]*\])|\[(\d+|\.\.\.)\]")
+
+
+class _Looked:
+    """Content of which what is wrong is taken out, one after the other, so that the rest can be looked at."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self._fields: list[str] = []
+        self._items: dict[str, list[int]] = {}  # of each list those taken out, by their index in the document
+
+    def as_written(self, field: str) -> str:
+        """A field of the content as it is now, by the indices of the document."""
+        found = ""
+        for name, index in _STEP.findall(field):
+            if index.isdigit():
+                number = int(index)
+                for gone in sorted(self._items.get(found, ())):
+                    number += gone <= number
+                found += f"[{number}]"
+            else:
+                found += f".{name}" if name else f"[{index}]"
+        return found
+
+    def is_known(self, field: str) -> bool:
+        """Whether it, or a part of it, was taken out: what is said of it now comes of that."""
+        return any(one == field or one.startswith((f"{field}.", f"{field}[")) for one in self._fields)
+
+    def without(self, field: str) -> bool:
+        """Take a field of the document out; what has it where it is missing. Whether something was taken out."""
+        self._fields.append(field)
+        steps = [index or name for name, index in _STEP.findall(field)]
+        while steps:
+            *path, last = steps
+            within, place = self._content, ""
+            for step in path:
+                within, place = self._child(within, place, step)
+            if isinstance(within, dict) and last in within:
+                del within[last]
+                return True
+            if isinstance(within, list) and last.isdigit() and self._index(place, last) < len(within):
+                within.pop(self._index(place, last))
+                self._items.setdefault(place, []).append(int(last))
+                return True
+            steps = path
+        return False
+
+    def _child(self, within: Any, place: str, step: str) -> tuple[Any, str]:
+        if isinstance(within, dict):
+            return within.get(step), f"{place}.{step}"
+        if isinstance(within, list) and step.isdigit():
+            index = self._index(place, step)
+            return (within[index] if index < len(within) else None), f"{place}[{step}]"
+        return None, place
+
+    def _index(self, place: str, step: str) -> int:
+        """Where an item of the document is now."""
+        return int(step) - sum(gone < int(step) for gone in self._items.get(place, ()))
 
 
 def _with_key(text: str, content: dict[str, Any], type_: type[Any]) -> str:

@@ -7,7 +7,12 @@ code 2. Anything else that escapes is a fault of ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +70,19 @@ class InputError(TonnageError):
 class NotAnswered(InputError):
     """Whoever was asked (Prometheus, say) does not answer now. The same question may be answered later, with nothing
     changed; asked again at once, it would only be waited for again."""
+
+
+def both(first: Callable[[], S], second: Callable[[], T]) -> tuple[S, T]:
+    """What two callables give. Raises InputError with the problems of both."""
+    problems: list[Problem] = []
+    beside: list[Problem] = []
+    found: list[Any] = []
+    for one in (first, second):
+        try:
+            found.append(one())
+        except InputError as error:
+            problems += error.problems
+            beside += error.beside
+    if problems:
+        raise InputError(*problems, beside=tuple(beside))
+    return found[0], found[1]

@@ -106,12 +106,3 @@ def test_a_larger_shape_takes_longer(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_model_is_said_at_its_line(model: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         load(written(tmp_path, model))
-
-
-def test_all_problems_of_a_scenario_are_said_at_once(tmp_path: Path) -> None:
-    folder = written(tmp_path, "{params: 9B}")
-    file = folder / "scenario.yaml"
-    file.write_text(file.read_text().replace("ttft: 2s", "ttft: soon").replace("count: 1", "count: 0"))
-    with pytest.raises(InputError) as caught:
-        load(folder)
-    assert len(caught.value.problems) == 2 and "models.our-org" in str(caught.value) and "slo.ttft" in str(caught.value)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tonnage.decisions import Finding, Ref
 from tonnage.documents import duration_ns
-from tonnage.errors import InputError
+from tonnage.errors import InputError, Problem, both
 from tonnage.fleet.rows import split_key
 from tonnage.health.blocker import Blocker
 from tonnage.inference import memory, servers
@@ -72,16 +72,19 @@ def connect_traffic(
     trace = load_trace(override) if isinstance(override, Path) else override
     histograms = wants_histograms(s.name for q in configuration.queries() for s in q.selectors())
     sources: dict[str, Source] = {}
-    for i, traffic in enumerate(scenario.traffic):
+
+    def connect(i: int, traffic: Traffic) -> None:
         spec = traffic.spec
         names = tuple(dict.fromkeys(spec.services))
         dead = {(b.object.namespace, b.object.name) for b in configuration.blockers if _has_no_endpoints(b)}
-        found = [
-            [] if split_key(name) in dead else _workloads(scenario, f"traffic[{i}]", spec, name, services, cluster)
-            for name in names
-        ]
         stream = "+".join(names)
-        source = trace or profiles.get(stream) or _read_source(traffic)
+        found, source = both(
+            lambda: [
+                [] if split_key(name) in dead else _workloads(scenario, f"traffic[{i}]", spec, name, services, cluster)
+                for name in names
+            ],
+            lambda: trace or profiles.get(stream) or _read_source(traffic),
+        )
         surges = draw_surges(traffic.surges, cluster.streams.get(f"surges/{stream}"))
         for name, workloads in zip(names, found, strict=True):
             if not workloads and selects(services[name], configuration, cluster):
@@ -102,6 +105,15 @@ def connect_traffic(
             for workload in workloads:
                 workload.service = service
             cluster.services.append(service)
+
+    problems: list[Problem] = []
+    for i, traffic in enumerate(scenario.traffic):
+        try:
+            connect(i, traffic)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(*problems)
     return sources
 
 

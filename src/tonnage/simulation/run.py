@@ -13,7 +13,7 @@ from tonnage.control.nodes import Pools
 from tonnage.control.policy import Policy
 from tonnage.control.replicas import Autoscalers, ReplicaPlanner
 from tonnage.control.scheduler import Scheduler
-from tonnage.errors import InputError
+from tonnage.errors import InputError, both
 from tonnage.facts import prices
 from tonnage.facts.labels import GPU
 from tonnage.health.other_engines import too_few_gpus, unread_flags
@@ -189,16 +189,10 @@ def set_up(scenario: Scenario, policy: str, options: RunOptions | None = None) -
     options = options or RunOptions()
     chosen = scenario.policy(policy)
     price_file = options.price_file or (scenario.folder / scenario.spec.prices if scenario.spec.prices else None)
-    region = scenario.spec.region
-    bundled = ", ".join(prices.regions())
-    if price_file is None and region not in prices.regions():
-        message = f'"{region}": no prices of this region are bundled, only of {bundled}'
-        raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
-    catalogue = Catalogue.load(price_file, region)
-    if region != catalogue.book.region:
-        message = f'"{region}": the prices are those of {catalogue.book.region}'
-        raise InputError(scenario.document.problem("region", message, f"bundled are {bundled}; others with prices:"))
-    manifest = options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests])
+    catalogue, manifest = both(
+        lambda: _catalogue(scenario, price_file),
+        lambda: options.manifest or load.read(scenario.files or [scenario.folder / chosen.manifests]),
+    )
     if scenario.models:
         manifest = replace(manifest, models={**manifest.models, **scenario.models})
     if scenario.assumes:
@@ -235,6 +229,20 @@ def set_up(scenario: Scenario, policy: str, options: RunOptions | None = None) -
     configuration = configuration.with_blockers(more, nodes=bool(cluster.fleet.node_by_name))
     cluster.declared.blockers = by_object(configuration.blockers)
     return replace(made, configuration=configuration)
+
+
+def _catalogue(scenario: Scenario, price_file: Path | None) -> Catalogue:
+    """What can be launched, and its prices. Raises InputError for a region of which no prices are known."""
+    region = scenario.spec.region
+    bundled = ", ".join(prices.regions())
+    if price_file is None and region not in prices.regions():
+        message = f'"{region}": no prices of this region are bundled, only of {bundled}'
+        raise InputError(scenario.document.problem("region", message, "give this region's prices with prices:"))
+    catalogue = Catalogue.load(price_file, region)
+    if region != catalogue.book.region:
+        message = f'"{region}": the prices are those of {catalogue.book.region}'
+        raise InputError(scenario.document.problem("region", message, f"bundled are {bundled}; others with prices:"))
+    return catalogue
 
 
 def run(scenario: Scenario, policy: str, options: RunOptions | None = None) -> Result:

@@ -225,14 +225,17 @@ def of_text(text: str, file: Path) -> Scenario:
 
 
 def _of_document(document: Document, folder: Path) -> Scenario:
-    spec = document.convert(ScenarioSpec)
-    problems, models = list(_problems(spec, document, folder)), {}
+    spec, problems = document.convert_some(ScenarioSpec)
+    if spec is None:
+        raise InputError(*problems)
+    problems += _problems(spec, document, folder)
+    models: dict[str, ModelShape] = {}
     try:
         models = shapes(spec.models, document, folder)
     except InputError as error:
         problems += error.problems
     if problems:
-        raise InputError(*problems)
+        raise InputError(*sorted(problems, key=lambda one: one.where.line))
     return replace(_scenario(spec, document, folder), assumes=spec.fleet.assumed, models=models)
 
 
