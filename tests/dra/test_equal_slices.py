@@ -119,6 +119,19 @@ def test_every_outcome_is_met_among_equal_nodes() -> None:
     assert met == {Feasibility.ALLOCATED, Feasibility.DOES_NOT_FIT, Feasibility.ERROR}
 
 
+def test_a_class_without_selectors_has_every_device_of_slices_that_are_longer_or_shorter() -> None:
+    slices = [
+        resource_slice(f"s{at}", *(device(f"d{n}") for n in range(count)), pool=f"p{at}", nodeName=f"node-{at}")
+        for at, count in enumerate((2, 5, 1))
+    ]
+    allocator, every = Allocator(slices, [device_class("any")]), claim(request("r", "any", allocationMode="All"))
+    counts = []
+    for at in range(3):
+        found = allocator.allocate([every], NodeView(f"node-{at}", {}), AllocatedState())
+        counts.append(len(found.results[0].devices.results))
+    assert counts == [2, 5, 1]
+
+
 def test_a_version_that_is_none_fails_every_selector_of_its_device_alone() -> None:
     good = resource_slice("s", *(device(f"d{at}", attributes={"type": "mig"}) for at in range(3)), pool="good")
     bad = resource_slice(

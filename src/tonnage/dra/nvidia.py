@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tonnage.facts import cuda, gpus
 from tonnage.facts.labels import NVIDIA
 from tonnage.facts.mig import MigProfile
+from tonnage.objects import compute_domains
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.dra import (
     V1,
@@ -213,6 +214,24 @@ def slice_specs(
     return made + [
         ResourceSliceSpec(driver=driver, pool=pool, node_name=node, shared_counters=group) for group in shared
     ]
+
+
+def channel_spec(node: str, generation: int = 1) -> ResourceSliceSpec:
+    """The slice of the driver of ComputeDomains on a node: the channel that claims of a domain get there."""
+    attributes = {"type": _text("channel"), "id": DeviceAttribute(int_value=0)}
+    pool = ResourcePool(name=node, generation=generation, resource_slice_count=1)
+    devices = [Device(name="channel-0", attributes=attributes)]
+    return ResourceSliceSpec(driver=compute_domains.DRIVER, pool=pool, node_name=node, devices=devices)
+
+
+def channel_class() -> DeviceClass:
+    """The class by which claims of a ComputeDomain ask for that channel."""
+    driver = compute_domains.DRIVER
+    has = f"device.attributes['{driver}']"
+    text = f"device.driver == '{driver}' && {has}.type == 'channel' && {has}.id == 0"
+    spec = DeviceClassSpec(selectors=[DeviceSelector(cel=CelDeviceSelector(expression=text))])
+    meta = ObjectMeta(name=compute_domains.CHANNEL_CLASS)
+    return DeviceClass(api_version=V1, kind="DeviceClass", metadata=meta, spec=spec)
 
 
 def device_classes() -> list[DeviceClass]:

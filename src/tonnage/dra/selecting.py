@@ -75,6 +75,8 @@ class Selectors:
     def of_slice(self, expressions: tuple[str, ...], shape: SliceShape, devices: Sequence[PoolDevice]) -> list[Match]:
         """The answers of selectors that are put to the devices of a slice one after the other, until one is not
         true."""
+        if not expressions:
+            return [MATCHES] * len(devices)
         attributes = [one.device.attributes for one in devices]
         columns = [self._column(text, shape, devices, attributes) for text in expressions]
         key = expressions, tuple(map(id, columns))

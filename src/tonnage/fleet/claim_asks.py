@@ -17,6 +17,7 @@ from tonnage.dra import extended
 from tonnage.fleet.claim_needs import NO_CLAIMS, ClaimKey, ClaimNeed, PodClaim, pod_claims
 from tonnage.objects import core
 from tonnage.objects.base import DEFAULT_NAMESPACE, KubeObject, ObjectMeta, OwnerReference
+from tonnage.objects.compute_domains import domain_of
 from tonnage.objects.dra import (
     EXTENDED_CLAIM,
     POD_CLAIM_NAME,
@@ -39,6 +40,8 @@ Source: kubernetes/kubernetes v1.36 staging/src/k8s.io/apiserver/pkg/storage/nam
 class ClaimAsks:
     """Claims and templates as they are now, and what pods ask by them.
 
+    ``channels``: the claims for channels of ComputeDomains.
+
     ``makes``: claims of pods that no API server has are made here, as the resource claim controller would, under the
     name POD-CLAIM. ``allocated``: the claims that have devices. ``news``: pods (namespace, name) whose need may be
     another than it was, but for what their own claims are; ``served``: extended resource → the class that serves
@@ -49,6 +52,7 @@ class ClaimAsks:
         self.allocated: Container[ClaimKey] = ()
         self.claims: dict[ClaimKey, ResourceClaim] = {}
         self.templates: dict[ClaimKey, ResourceClaimTemplate] = {}
+        self.channels: set[ClaimKey] = set()
         self.served: dict[str, str] = {}
         self.news: set[tuple[str, str]] = set()
         self._made: dict[ClaimKey, Mapping[str, str | None]] = {}
@@ -64,6 +68,7 @@ class ClaimAsks:
         """The same claims, those to come too, where none has devices."""
         made = ClaimAsks(makes=self.makes)
         made.claims, made.templates, made.served = self.claims, self.templates, self.served
+        made.channels = self.channels
         made._made, made._held, made._left = self._made, self._held, self._left
         made._asked, made._parts, made._on = self._asked, self._parts, self._on
         return made
@@ -74,6 +79,8 @@ class ClaimAsks:
         """Note a claim."""
         key = key_of(claim)
         self.claims[key] = claim
+        if domain_of(claim.spec):
+            self.channels.add(key)
         for pod, uid in _owners(claim):
             known = self._left.setdefault(pod, {})
             if known.get(key) != uid:
@@ -83,6 +90,7 @@ class ClaimAsks:
     def forget(self, key: ClaimKey) -> None:
         """The claim is gone."""
         claim = self.claims.pop(key, None)
+        self.channels.discard(key)
         for pod, _ in _owners(claim) if claim is not None else ():
             known = self._left.get(pod, {})
             if known.pop(key, None) is not None:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from tonnage.decisions import Evict, Instances, Launch, Wait
+from tonnage.fleet.cliques import in_cliques
 from tonnage.fleet.gangs import Gang
 from tonnage.fleet.snapshot import ClaimView, PodLife, Snapshot, WorkloadView
 from tonnage.fleet.state import Fleet
@@ -98,7 +99,7 @@ class State(ABC):
             self.claims(),
             self.unavailable(now_ns),
             self.last_claim(),
-            gangs=self.gangs(),
+            gangs=in_cliques(self.gangs(), self.fleet),
             done=self.done(),
             topologies=self.topologies(),
             disruption_budgets=self.disruption_budgets(),

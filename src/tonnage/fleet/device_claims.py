@@ -23,6 +23,7 @@ from tonnage.fleet.claim_ledger import NOTHING, ClaimLedger, taken_by_others
 from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
+from tonnage.objects.compute_domains import ComputeDomain, channel_template
 from tonnage.objects.dra import (
     POD_CLAIM_NAME,
     AllocationResult,
@@ -109,6 +110,9 @@ class DeviceClaims:
                 self._see_claim(one)
             case ResourceClaimTemplate():
                 self.asks.templates[key_of(one)] = one
+            case ComputeDomain():
+                template = channel_template(one)
+                self.asks.templates.setdefault(key_of(template), template)
             case ResourceSlice():
                 self.slices[one.name] = one
                 self._published()

@@ -11,11 +11,12 @@ from uuid import UUID, uuid5
 
 from tonnage.dra import nvidia
 from tonnage.facts import gpus, mig
-from tonnage.facts.labels import DRA_PLUGIN
+from tonnage.facts.labels import DRA_PLUGIN, GPU_CLIQUE
 from tonnage.fleet.state import Fleet
 from tonnage.machines import claiming
 from tonnage.machines.objects import SimulatedNode
 from tonnage.machines.site import Site
+from tonnage.objects import compute_domains
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.dra import V1, ResourceSlice
 from tonnage.partitioning.fleet_layouts import ALLOWED
@@ -42,7 +43,9 @@ def publish(cluster: Site, node: SimulatedNode) -> None:
     if not node.gpus or not has_driver(fleet.node(fleet.node_by_name[node.name]).labels):
         return
     served = fleet.device_claims.served
-    for one in nvidia.device_classes():
+    labels = fleet.node(fleet.node_by_name[node.name]).labels
+    channels = [nvidia.channel_class()] if GPU_CLIQUE in labels else []
+    for one in (*nvidia.device_classes(), *channels):
         if one.name not in fleet.device_claims.classes:
             fleet.device_claims.see(one)
     if fleet.device_claims.served != served:
@@ -50,6 +53,12 @@ def publish(cluster: Site, node: SimulatedNode) -> None:
     made = slices(fleet, node)
     for each in made:
         fleet.device_claims.see(each)
+    if channels:
+        name = f"{node.name}-{compute_domains.DRIVER}"
+        spec = nvidia.channel_spec(node.name)
+        fleet.device_claims.see(
+            ResourceSlice(api_version=V1, kind="ResourceSlice", metadata=ObjectMeta(name=name), spec=spec)
+        )
     devices = sum(len(each.spec.devices) for each in made)
     message = f"{len(made)} ResourceSlices with {devices} devices are published"
     cluster.events.add(cluster.now_ns, f"Node {node.name}", "Normal", "ResourceSlicesPublished", message)

@@ -19,6 +19,7 @@ from tonnage.objects import (
     batch,
     beside,
     buffers,
+    compute_domains,
     core,
     dra_versions,
     eks,
@@ -29,6 +30,7 @@ from tonnage.objects import (
     keda,
     leaderworker,
     monitoring,
+    nvidia_device_configs,
     policy,
     quota,
     ray,
@@ -109,6 +111,7 @@ KINDS: dict[tuple[str, str], type[KubeObject]] = {
     ("karpenter.k8s.aws/v1", "EC2NodeClass"): karpenter.EC2NodeClass,
     ("monitoring.coreos.com/v1", "ServiceMonitor"): monitoring.ServiceMonitor,
     ("monitoring.coreos.com/v1", "PrometheusRule"): monitoring.PrometheusRule,
+    (nvidia_device_configs.API_VERSION, "ComputeDomain"): compute_domains.ComputeDomain,
     **{(version, kind): dra_versions.KINDS[kind] for version, kinds in dra_versions.READ.items() for kind in kinds},
 }
 

@@ -16,6 +16,7 @@ from tonnage.health.inventory import Inventory
 from tonnage.health.setting import Setting
 from tonnage.objects import dra
 from tonnage.objects.base import KubeObject, where
+from tonnage.objects.compute_domains import ComputeDomain
 
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -76,7 +77,9 @@ def device_claims(setting: Setting) -> Iterator[Blocker]:
             field = "resourceClaimName" if one.claim else "resourceClaimTemplateName"
             where_ = pods.where(f"resourceClaims[{index}].{field}")
             found = inventory.find(kind, name, pods.namespace)
-            if found is None and inventory.has(kind, name, pods.namespace):
+            if found is None and (
+                inventory.has(kind, name, pods.namespace) or name in channels(inventory, pods.namespace)
+            ):
                 continue
             if found is None:
                 said = f'resourceclaim.resource.k8s.io "{name}" not found' if one.claim else NOT_CREATED
@@ -103,6 +106,12 @@ def device_claims(setting: Setting) -> Iterator[Blocker]:
                         f"could not retrieve device class {wanted}",
                     )
                     break
+
+
+def channels(inventory: Inventory, namespace: str) -> set[str]:
+    """The templates that NVIDIA's controller makes of the ComputeDomains of a namespace, by name."""
+    domains = inventory.of_kind("ComputeDomain", namespace)
+    return {one.spec.channel.resource_claim_template.name for one in domains if isinstance(one, ComputeDomain)}
 
 
 def asked_classes(one: KubeObject) -> list[str]:
