@@ -286,6 +286,20 @@ def test_the_last_own_price_of_a_type_wins(
     assert {name: book.on_demand(name) for name in expected} == expected
 
 
+def test_a_reservation_has_what_node_classes_select_it_by(tmp_path: Path) -> None:
+    header = "instance_type,usd_per_hour,capacity_type,zone,reservation,count,tags,owner,match"
+    row = "p5.48xlarge,,reserved,us-east-1a,cr-1,4,team=ml; env=prod,111122223333,targeted"
+    file = tmp_path / "mine.csv"
+    file.write_text(f"{header}\n{row}\n")
+    (one,) = prices.load(file).reservations
+    assert (one.tags, one.owner, one.match) == ((("env", "prod"), ("team", "ml")), "111122223333", "targeted")
+    wrong = row.replace("team=ml; env=prod", "team").replace("111122223333", "me").replace("targeted", "any")
+    file.write_text(f"{header}\n{wrong}\n")
+    with pytest.raises(InputError) as raised:
+        prices.load(file)
+    assert [one.where.field for one in raised.value.problems if one.where] == ["tags", "owner", "match"]
+
+
 def test_a_reservation_is_counted_in_one_zone_and_has_no_price(tmp_path: Path) -> None:
     text = """instance_type,usd_per_hour,capacity_type,zone,reservation,count,ends
 p5.48xlarge,,reserved,us-east-1a,cr-0a1,4,

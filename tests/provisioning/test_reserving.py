@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from provisioning_builders import ZONE, catalogue, instance, node, node_pool, pods, shape
 
@@ -15,7 +16,7 @@ from tonnage.provisioning.karpenter import plan
 from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.optimal import plan as optimal
 from tonnage.provisioning.plans import Plan, PlanSettings
-from tonnage.provisioning.reserving import left
+from tonnage.provisioning.reserving import ending, findings, left, selected
 from tonnage.units import NS_PER_HOUR, NS_PER_S
 
 OTHER = "us-east-1b"
@@ -29,7 +30,7 @@ ON_GPU = shape(1, 1, gpus=1)
 
 
 def reservation(id_: str, type_: str = "g1.one", count: int = 1, **other: Any) -> Reservation:
-    return Reservation(id_, type_, other.pop("zone", ZONE), count, other.pop("ends_ns", None), "test")
+    return Reservation(id_, type_, other.pop("zone", ZONE), count, other.pop("ends_ns", None), "test", **other)
 
 
 def planned(
@@ -137,3 +138,57 @@ def test_the_cheapest_plan_keeps_what_is_reserved_and_places_the_rest_at_its_bes
     kinds = sorted((one.instance_type, one.capacity_type, len(one.pods)) for one in found.plan.launches)
     assert kinds == [("g1.eight", "reserved", 8), ("g1.one", "spot", 1), ("g1.one", "spot", 1)]
     assert found.plan.waits == ()
+
+
+def node_class(*terms: dict[str, Any]) -> karpenter.EC2NodeClass:
+    needed: dict[str, list[Any]] = {
+        key: [] for key in ("amiSelectorTerms", "subnetSelectorTerms", "securityGroupSelectorTerms")
+    }
+    spec = {**needed, "capacityReservationSelectorTerms": list(terms)}
+    written = {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "gpu"}, "spec": spec}
+    return msgspec.convert(written, karpenter.EC2NodeClass)
+
+
+ML = reservation("cr-ml", tags=(("env", "prod"), ("team", "ml")), owner="111122223333", match="targeted")
+WEB = reservation("cr-web", tags=(("env", "prod"), ("team", "web")), match="open")
+BARE = reservation("cr-bare")
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        ([{"id": "cr-bare"}], {"cr-bare"}),
+        ([{"id": "cr-gone"}], {"cr-gone"}),
+        ([{"tags": {"team": "ml"}}], {"cr-ml"}),
+        ([{"tags": {"env": "prod"}}], {"cr-ml", "cr-web"}),
+        ([{"tags": {"env": "prod", "team": "web"}}], {"cr-web"}),
+        ([{"tags": {"team": "*"}}], {"cr-ml", "cr-web"}),
+        ([{"tags": {"team": "ops"}}], set()),
+        ([{"tags": {"env": "prod"}, "ownerID": "111122223333"}], {"cr-ml"}),
+        ([{"tags": {"env": "prod"}, "instanceMatchCriteria": "open"}], {"cr-web"}),
+        ([{"tags": {"team": "ml"}}, {"id": "cr-bare"}], {"cr-ml", "cr-bare"}),
+        ([], set()),
+    ],
+)
+def test_reservations_are_selected_by_id_or_by_all_that_a_term_says(
+    terms: list[dict[str, Any]], expected: set[str]
+) -> None:
+    assert selected(node_class(*terms), (ML, WEB, BARE)) == expected
+
+
+def test_a_term_that_selects_none_of_the_reservations_is_said() -> None:
+    prices = msgspec.structs.replace(MARKET.book, reservations=(ML, WEB))
+    said = findings(node_class({"tags": {"team": "ml"}}, {"tags": {"team": "ops"}}, {"id": "cr-gone"}), prices)
+    assert [one.where.field for one in said if one.where] == [
+        "spec.capacityReservationSelectorTerms[1]",
+        "spec.capacityReservationSelectorTerms[2]",
+    ]
+    assert "none among the prices is one of these" in said[0].message
+    assert "cr-gone is not among the prices" in said[1].message
+
+
+def test_capacity_blocks_end_for_their_nodes_forty_minutes_before() -> None:
+    hour = 3600 * NS_PER_S
+    block = reservation("cr-1", ends_ns=10 * hour)
+    assert ending([block, BARE], 10 * hour - 2400 * NS_PER_S - 1) == {}
+    assert ending([block, BARE], 10 * hour - 2400 * NS_PER_S) == {"cr-1": 10 * hour - 1800 * NS_PER_S}

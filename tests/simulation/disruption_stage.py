@@ -59,6 +59,7 @@ class Stage:
     pool: karpenter.NodePool
     buffers: tuple[Buffer, ...] = ()
     gates: Gates | None = None
+    market: Catalogue = MARKET
     cluster: SimulatedCluster = field(default_factory=lambda: world(start_s=0))
     machine: LoopDriver | None = None
     watched: list[Callable[[], None]] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Stage:
         self.machine = LoopDriver(self.cluster, Recorder(5 * NS_PER_S), check=True)
         loops: list[Loop] = [Scheduler().loop()]
         loops += node_loops(
-            MARKET, lambda: Pools((self.pool,), buffers=self.buffers), NOON_NS, policy, self.gates, expires=True
+            self.market, lambda: Pools((self.pool,), buffers=self.buffers), NOON_NS, policy, self.gates, expires=True
         )
         self.machine.start(loops, Scraper((), histograms=False))
         return self

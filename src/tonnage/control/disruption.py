@@ -36,13 +36,14 @@ from tonnage.decisions import Applied, Decision, Disrupt, Keep, Launch, Reason, 
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.objects import duration
-from tonnage.provisioning import consolidation, disruption, static
+from tonnage.provisioning import consolidation, disruption, reserving, static
 from tonnage.provisioning.candidates import RunningNode
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
 from tonnage.provisioning.consolidation import Command, Gates, Round
 from tonnage.provisioning.devices import beyond_counting
 from tonnage.provisioning.drift import drift
 from tonnage.provisioning.group_pools import is_node_group
+from tonnage.provisioning.labels import RESERVATION_ID
 from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.scheduling.budgets import Budgets
 from tonnage.units import NS_PER_S, usd
@@ -104,6 +105,7 @@ class NodeDisruption:
         decisions += unfinished(nodes, mine)
         if self.expires:
             decisions += self._expire(snapshot)
+            decisions += self._of_ending_blocks(snapshot)
             decisions += self._beyond_replicas(snapshot)
             decisions += self._unhealthy(snapshot)
         decisions += self._unneeded(snapshot)
@@ -190,6 +192,19 @@ class NodeDisruption:
             reason = Reason("expired: it is older than expireAfter of its NodePool", evidence)
             self._begin(snapshot, [ref], reason, ())
             yield Disrupt(ref, reason, expired=True)
+
+    def _of_ending_blocks(self, snapshot: Snapshot) -> Iterator[Decision]:
+        """Nodes in capacity blocks that EC2 is about to take back."""
+        ends = reserving.ending(self.provisioner.catalogue.book.reservations, self.epoch_ns + snapshot.now_ns)
+        pools = self.pools().by_name if ends else {}
+        for node in map(snapshot.fleet.node, snapshot.fleet.node_rows() if ends else ()):
+            reservation = node.labels.get(RESERVATION_ID, "")
+            if reservation in ends and node.spec.node_pool in pools and node.initialized and not node.leaving:
+                ref = Ref("Node", node.spec.name, uid=node.spec.uid)
+                evidence = (("reservation", reservation), ("node_pool", node.spec.node_pool))
+                reason = Reason("its capacity block ends: EC2 terminates its instances in ten minutes", evidence)
+                self._begin(snapshot, [ref], reason, ())
+                yield Disrupt(ref, reason, expired=True)
 
     def _beyond_replicas(self, snapshot: Snapshot) -> Iterator[Decision]:
         """Nodes of static NodePools that have more than they say."""

@@ -42,7 +42,8 @@ class Offering(Struct, frozen=True, order=True):
 
 class Reservation(Struct, frozen=True, order=True):
     """A capacity reservation of EC2: ``count`` instances of one type in one zone. ``ends_ns``: when a capacity block
-    ends, nanoseconds since the Unix epoch; None: it is an on-demand capacity reservation."""
+    ends, nanoseconds since the Unix epoch; None: it is an on-demand capacity reservation. ``tags``, ``owner`` (an
+    account's id) and ``match`` (open or targeted) are what EC2NodeClasses select by; empty where not said."""
 
     id: str
     instance_type: str
@@ -50,6 +51,9 @@ class Reservation(Struct, frozen=True, order=True):
     count: int
     ends_ns: int | None
     source: str
+    tags: tuple[tuple[str, str], ...] = ()
+    owner: str = ""
+    match: str = ""
 
 
 class PriceBook(Struct, frozen=True):

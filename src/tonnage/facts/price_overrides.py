@@ -3,7 +3,8 @@
 A CSV file has a header with the columns ``instance_type``, ``usd_per_hour`` and, if wanted, ``zone``,
 ``capacity_type`` and ``as_of``. A YAML file is a list of mappings with the same keys. ``capacity_type`` is
 on-demand unless said. A row of the capacity type reserved is a capacity reservation of EC2: its id in ``reservation``,
-how many instances in ``count``, and in ``ends`` when a capacity block ends; it has a zone and no price.
+how many instances in ``count``, and in ``ends`` when a capacity block ends; it has a zone and no price. By ``tags``
+(``team=ml;env=prod``), ``owner`` and ``match`` an EC2NodeClass may select it.
 
 The first row of an instance type that is not known here describes it: ``vcpu``, ``memory_gib``, and where it has GPUs
 ``gpu`` and ``gpu_count`` (:mod:`tonnage.facts.own_types`).
@@ -28,11 +29,13 @@ from tonnage.facts import instances, names, own_types, price_book, tables
 from tonnage.units import from_rfc3339, micro_usd
 
 _REQUIRED = ("instance_type", "usd_per_hour")
-_OF_RESERVATIONS = ("reservation", "count", "ends")
+_OF_RESERVATIONS = ("reservation", "count", "ends", "tags", "owner", "match")
+_MATCHES = ("open", "targeted")
 _COLUMNS = (*_REQUIRED, "zone", "capacity_type", "as_of", *_OF_RESERVATIONS, *own_types.COLUMNS)
 _ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]+[a-z]")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _RESERVATION = re.compile(r"cr-[0-9a-z]+")
+_ACCOUNT = re.compile(r"[0-9]{12}")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
 
@@ -164,7 +167,7 @@ def _reservation(row: _Row, own: _OwnTypes, problems: list[Problem]) -> price_bo
     if row.cells.get("usd_per_hour", ""):
         message = "a reservation has no price here: it is paid for whether it is used or not"
         problems.append(Problem(row.where("usd_per_hour"), message, "leave it empty"))
-    id_, count, ends = (row.cells.get(column, "") for column in _OF_RESERVATIONS)
+    id_, count, ends, tags, owner, match = (row.cells.get(column, "") for column in _OF_RESERVATIONS)
     if not _RESERVATION.fullmatch(id_):
         problems.append(Problem(row.where("reservation"), f"{id_!r} is not the id of one", "ids are like cr-0123abc"))
     if not _COUNT.fullmatch(count):
@@ -176,9 +179,18 @@ def _reservation(row: _Row, own: _OwnTypes, problems: list[Problem]) -> price_bo
         except ValueError:
             hint = "write it as 2026-12-01T11:30:00Z"
             problems.append(Problem(row.where("ends"), f"{ends!r} is not a time", hint))
+    pairs = [tuple(part.strip() for part in one.split("=", 1)) for one in tags.split(";") if one.strip()]
+    if any(len(pair) != 2 or not pair[0] for pair in pairs):
+        problems.append(Problem(row.where("tags"), f"{tags!r} are not tags", "write them as team=ml;env=prod"))
+    if owner and not _ACCOUNT.fullmatch(owner):
+        problems.append(Problem(row.where("owner"), f"{owner!r} is not the id of an account", "it has twelve digits"))
+    if match and match not in _MATCHES:
+        problems.append(Problem(row.where("match"), f"unknown match {match!r}", f"it is {' or '.join(_MATCHES)}"))
     if len(problems) > before:
         return None
-    return price_book.Reservation(id_, name, zone, int(count), ends_ns, f"{row.file}:{row.line}")
+    own_tags = tuple(sorted((pair[0], pair[1]) for pair in pairs))
+    source = f"{row.file}:{row.line}"
+    return price_book.Reservation(id_, name, zone, int(count), ends_ns, source, own_tags, owner, match)
 
 
 def _machine(row: _Row, own: _OwnTypes, problems: list[Problem]) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import copy
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from tonnage.decisions import Finding, Ref
 from tonnage.facts.price_book import PriceBook, Reservation
 from tonnage.objects import karpenter, load
-from tonnage.provisioning import labels
+from tonnage.provisioning import labels, nodeclass
 from tonnage.provisioning.catalogue import NO_OFFER, Amounts, Catalogue, Offers
 from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.units import NS_PER_S
@@ -31,9 +32,11 @@ from tonnage.units import NS_PER_S
 DISCOUNT = 10_000
 """A reserved offering is priced at the on-demand price by this; by a thousand times more with Karpenter
 (offering/provider.go), which is less than a micro-dollar."""
-EXPIRING_NS = 40 * 60 * NS_PER_S
-"""Instances of a capacity block are terminated half an hour before it ends (EC2 user guide, Capacity Blocks), and
-drained ten minutes before that (capacityreservation/expiration); from then on nothing is launched in it."""
+RECLAIMED_NS = 30 * 60 * NS_PER_S
+"""So long before the end of a capacity block EC2 terminates its instances (EC2 user guide, Capacity Blocks)."""
+EXPIRING_NS = RECLAIMED_NS + 10 * 60 * NS_PER_S
+"""Ten minutes before that its nodes are drained (capacityreservation/expiration), and from then on nothing is launched
+in it."""
 
 
 def left(
@@ -50,17 +53,45 @@ def left(
     return tuple(found)
 
 
+def ending(reservations: Iterable[Reservation], now_ns: int) -> dict[str, int]:
+    """The capacity blocks whose nodes are drained now, by id, with when EC2 terminates what is left of them."""
+    blocks = ((one.id, one.ends_ns) for one in reservations)
+    return {id_: ends - RECLAIMED_NS for id_, ends in blocks if ends is not None and now_ns >= ends - EXPIRING_NS}
+
+
+def selected(node_class: karpenter.EC2NodeClass, reservations: Iterable[Reservation]) -> frozenset[str]:
+    """The ids of the capacity reservations that nodes of the class may be launched in: those that a term names, and of
+    those that are known the ones that meet all that a term says."""
+    terms = node_class.spec.capacity_reservation_selector_terms
+    known = list(reservations)
+    return nodeclass.read(node_class).reservations | frozenset(
+        {one.id for term in terms for one in known if _meets(one, term)}
+    )
+
+
+def _meets(one: Reservation, term: Mapping[str, Any]) -> bool:
+    """Whether the reservation is one of the term; a value of a tag that is * is any."""
+    tags = dict(one.tags)
+    wanted = term.get("tags") or {}
+    return (
+        any(term.get(key) for key in ("id", "tags"))
+        and term.get("id", one.id) == one.id
+        and term.get("ownerID", one.owner) == one.owner
+        and term.get("instanceMatchCriteria", one.match) == one.match
+        and all(key in tags and value in ("*", tags[key]) for key, value in wanted.items())
+    )
+
+
 def findings(node_class: karpenter.EC2NodeClass, book: PriceBook) -> list[Finding]:
     """Which of the capacity reservations that it selects no plan counts on: those that the price book does not have."""
-    known = {one.id for one in book.reservations}
     found = []
     for number, term in enumerate(node_class.spec.capacity_reservation_selector_terms):
-        if term.get("id") in known:
+        if any(_meets(one, term) for one in book.reservations):
             continue
         field = f"spec.capacityReservationSelectorTerms[{number}]"
-        what = f"{term['id']} is not among the prices" if "id" in term else "which these are is not known here"
+        what = f"{term['id']} is not among the prices" if "id" in term else "none among the prices is one of these"
         message = f"no node is planned in the capacity reservations of this term: {what}"
-        help_ = "give each with its id, type, zone and count in a file of prices, and select it by id"
+        help_ = "give each with its id, type, zone, count and tags in a file of prices"
         ref = Ref("EC2NodeClass", node_class.name)
         rule = "nodeclass-reservation-unknown"
         found.append(Finding(rule, "warning", ref, load.where(node_class, field), message, help=help_))

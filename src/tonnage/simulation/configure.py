@@ -146,7 +146,7 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         manifest,
         admitted,
         tuple(pools),
-        {name: nodeclass.read(c) for name, c in classes.items()} | _under_auto(pools, auto),
+        {name: _storage(c, catalogue) for name, c in classes.items()} | _under_auto(pools, auto),
         catalogue,
         tuple(monitors),
         tuple(manifests.keda_spec(s) for s in admitted.scaled_objects),
@@ -157,6 +157,11 @@ def configure(manifest: Manifest, catalogue: Catalogue, machines: Sequence[Machi
         tuple(one for config in manifest.of(eksctl.ClusterConfig) for one in node_groups(config)),
         flags.read(manifest.objects),
     )
+
+
+def _storage(node_class: karpenter.EC2NodeClass, catalogue: Catalogue) -> nodeclass.NodeStorage:
+    reserved = reserving.selected(node_class, catalogue.book.reservations)
+    return msgspec.structs.replace(nodeclass.read(node_class), reservations=reserved)
 
 
 def _under_auto(

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tonnage.documents import duration_ns
+from tonnage.facts.price_book import Reservation
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.machines.crashes import SIGNALLED, taken_along
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_faults import XidReported, container_ends
 from tonnage.machines.life import NodeLost, RebalanceRecommended, SpotNotice
 from tonnage.machines.objects import Offering, SimulatedNode, SimulatedPod
+from tonnage.provisioning.labels import RESERVATION_ID
+from tonnage.provisioning.reserving import RECLAIMED_NS
 from tonnage.simulation.fault_entries import (
     GPU_FAILURE,
     INTERRUPTION,
@@ -217,6 +220,25 @@ def schedule_faults(faults: Sequence[FaultSpec], cluster: SimulatedCluster, offe
             cluster.queue.push(at, PodFailure(fault))
         else:
             cluster.queue.push(at, Fault(fault))
+
+
+@dataclass(slots=True)
+class BlockEnds:
+    """EC2 terminates what is left of the instances of a capacity block."""
+
+    reservation: str
+
+    def handle(self, cluster: SimulatedCluster) -> Later:
+        for node in sorted(cluster.nodes.values(), key=lambda node: node.name):
+            if node.ended_ns is None and node.labels.get(RESERVATION_ID) == self.reservation:
+                yield cluster.now_ns, NodeLost(node.name, "its capacity block has ended")
+
+
+def schedule_ends(reservations: Sequence[Reservation], cluster: SimulatedCluster, epoch_ns: int) -> None:
+    """Put the ends of capacity blocks on the queue. ``epoch_ns``: when the run begins, since the Unix epoch."""
+    for one in reservations:
+        if one.ends_ns is not None and one.ends_ns - RECLAIMED_NS >= epoch_ns + cluster.now_ns:
+            cluster.queue.push(one.ends_ns - RECLAIMED_NS - epoch_ns, BlockEnds(one.id))
 
 
 def _withheld(fault: FaultSpec, offering: Offering) -> bool:

@@ -37,7 +37,7 @@ from tonnage.simulation.configure import Configuration, bounds, build_cluster, c
 from tonnage.simulation.connect import connect_traffic, left_out
 from tonnage.simulation.driver import LoopDriver, Observer
 from tonnage.simulation.extent import refuse_too_much
-from tonnage.simulation.faults import schedule_faults
+from tonnage.simulation.faults import schedule_ends, schedule_faults
 from tonnage.simulation.findings.ignored_flags import ignored_flags
 from tonnage.simulation.findings.prices import nodes_without_price
 from tonnage.simulation.findings.relayouts import layouts_that_stay
@@ -152,6 +152,7 @@ class SetUp:
         """Let the scenario's faults happen when they are due."""
         if faults := self.scenario.spec.faults:
             schedule_faults(faults, self.cluster, _offerings(self.configuration.catalogue))
+        schedule_ends(self.configuration.catalogue.book.reservations, self.cluster, EPOCH_NS)
 
     def replica_loops(self) -> list[Loop]:
         """The loops that set replicas, as the policy says."""
