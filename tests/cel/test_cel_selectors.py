@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tonnage.cel.device import Device, compile_selector
@@ -125,6 +127,40 @@ def test_names_without_a_domain_are_the_drivers_own() -> None:
     selector = compile_selector('device.attributes["d"].a == 1 && device.attributes["e"].a == 2')
     assert selector.matches("d", {"a": 1, "e/a": 2})
     assert not selector.matches("d", {"d/a": 1, "e/a": 3})
+
+
+PASSED_ON = f'{D}["at"].orValue'
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "expected"),
+    [
+        (f'{PASSED_ON}("a").startsWith("3")', "3", True),
+        (f'{PASSED_ON}("a").startsWith("3")', 3, None),
+        (f"{PASSED_ON}(40) == 3", "3", False),
+        (f"{PASSED_ON}(40) == 3", Semver.parse("1.2.3"), None),
+        (f'"x y" < string({PASSED_ON}(40))', [1, 2], None),
+        (f"double({PASSED_ON}(40)) == 3.0", "3", None),
+        (f"{PASSED_ON}(40) + 1 == 4", True, None),
+        (f"{PASSED_ON}(40) + 1 == 4", 3, True),
+        (f"!{PASSED_ON}(true)", 3, None),
+        (f'{PASSED_ON}(semver("1.2.3")).major() == 1', 3, None),
+        (f'size({PASSED_ON}("a")) == 2', [1, 2], True),
+        (f'size({PASSED_ON}("a")) == 2', 3, None),
+        (f"{PASSED_ON}([1]).exists(i, i == 1)", [1, 2], True),
+    ],
+)
+def test_what_is_no_optional_is_passed_on_by_orvalue_whatever_its_type(
+    text: str, at: Any, expected: bool | None
+) -> None:
+    """None: there is no such overload for a value of this type."""
+    selector = compile_selector(text, list_attributes=True)
+    device = Device("d.example.com", {"at": at})
+    if expected is None:
+        with pytest.raises(EvaluationError, match="no such overload"):
+            selector.selects(device)
+    else:
+        assert selector.selects(device) is expected
 
 
 def test_lists_are_looked_into_where_the_feature_is_on() -> None:

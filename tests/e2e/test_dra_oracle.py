@@ -22,6 +22,8 @@ EXPRESSIONS, SOME_EXPRESSIONS, EACH = 200_000, 4_000, 5
 """Of each expression as many evaluations."""
 ALLOCATIONS, SOME_ALLOCATIONS = 20_000, 2_000
 AT_ONCE = 20_000
+ASKED_AGAIN = 40
+"""How often Kubernetes is asked again where its answer is another."""
 
 KINDS = {
     "no such key": ("no such key",),
@@ -91,6 +93,13 @@ def differs(row: Row, told: Any, devices: list[Device]) -> str:
     return ""
 
 
+def among_theirs(programs: Built, made: list[Row], row: Row, devices: list[Device]) -> bool:
+    """Whether ours is one of their answers where they give several: Go goes through a map in an order drawn each time,
+    and an error or a sum of costs may depend on it."""
+    told = theirs(programs.program(PROGRAM), [{"devices": made}, *[row] * ASKED_AGAIN])[1:]
+    return any(one != told[0] for one in told) and any(not differs(row, one, devices) for one in told)
+
+
 @pytest.mark.parametrize("lists", [False, True])
 def test_expressions_select_what_kubernetes_selects(programs: Built, lists: bool) -> None:
     what = f"expressions{' with lists' if lists else ''}"
@@ -106,6 +115,7 @@ def test_expressions_select_what_kubernetes_selects(programs: Built, lists: bool
         ]
         told = theirs(programs.program(PROGRAM), [{"devices": made}, *rows])[1:]
         found = [(row, why) for row, one in zip(rows, told, strict=True) if (why := differs(row, one, devices))]
+        found = [(row, why) for row, why in found if not among_theirs(programs, made, row, devices)]
         assert not found, f"{len(found)} of {count} differ, the first: {found[0]}"
         kinds += Counter(
             kind_of(result["error"]) if result.get("error") else str(result["match"])

@@ -89,4 +89,8 @@ class Calls:
             if given != expected
         ]
         call = f"{self._constant(chosen)}({', '.join(codes)})"
-        return f"({call} if {' and '.join(guards)} else no_overload({', '.join(codes)}))" if guards else call
+        if not guards:
+            return call
+        shared = node.function in SINGLE or node.function == "size"
+        other = self._constant(dispatcher(node.function)) if shared else "no_overload"
+        return f"({call} if {' and '.join(guards)} else {other}({', '.join(codes)}))"

@@ -19,9 +19,10 @@ from tonnage.cel import costs
 from tonnage.cel.calls import PANICS, REGEX, SINGLE, Calls
 from tonnage.cel.constants import NOT_CONSTANT, ConstantFolding
 from tonnage.cel.failures import Err, ErrorKind
-from tonnage.cel.kinds import unwrapped
+from tonnage.cel.kinds import DYN, Type, unwrapped
 from tonnage.cel.macros import RESULT, UNUSED
 from tonnage.cel.syntax import Fold, Ident, Invocation, ListOf, MapOf, Select, SyntaxNode
+from tonnage.cel.validators import walk
 from tonnage.cel.writer import CodeWriter, Emitted
 
 FIELDS = {
@@ -51,9 +52,11 @@ class Generator(CodeWriter):
         self._constants = constants
         self._scope: dict[str, CodeVariable] = {}
         self._calls = Calls(self.constant)
+        self._unsure = False  # whether values may be of other types than the checker found
 
     def code(self, root: SyntaxNode) -> str:
         """A function ``selector(dev, c)`` that returns the value, and the cost if it is counted."""
+        self._unsure = any(map(self._passes_on, walk(root)))
         out = self._value(root)
         body = [*self._lines, f"    return {out.code}{', c' if self._counted else ''}"]
         return "\n".join(["def selector(dev, c):", *body])
@@ -225,8 +228,19 @@ class Generator(CodeWriter):
                 self._emit(f"{out.code} = {join}({out.code}, {found.code})")
         return out
 
+    def _passes_on(self, node: SyntaxNode) -> bool:
+        """Whether the node passes a value on that is no optional, of whatever type it is: ``x.orValue(40)`` is an int
+        to the checker where nothing is known of x."""
+        if not isinstance(node, Invocation) or node.function not in ("or", "orValue") or node.target is None:
+            return False
+        return not unwrapped(self._constants.resolved(node.target.type))[1]
+
+    def _type(self, node: SyntaxNode) -> Type:
+        """What values of the node are certain to be."""
+        return DYN if self._unsure else self._constants.resolved(node.type)
+
     def _may_be_else(self, node: SyntaxNode) -> bool:
-        return self._constants.resolved(node.type).kind != "bool"
+        return self._type(node).kind != "bool"
 
     def _conditional(self, node: Invocation) -> Emitted:
         test, then, otherwise = node.arguments
@@ -267,7 +281,7 @@ class Generator(CodeWriter):
                 self._depth += 1
                 given[-1] = Emitted(one.code, False)
         codes = [one.code for one in given]
-        types = [self._constants.resolved(operand.type) for operand in operands]
+        types = [self._type(operand) for operand in operands]
         self._guarded(out, given, self._calls.expression(node, codes, types, pattern), node.overload)
         cost = costs.of(node.function, node.overload)
         if self._counted and not isinstance(cost, int):
