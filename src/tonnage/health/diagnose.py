@@ -14,6 +14,7 @@ from tonnage.health.rules import (
     architectures,
     autoscalers,
     budgets,
+    claim_quotas,
     containers,
     cuda,
     devices,
@@ -73,6 +74,7 @@ RULES: tuple[Rule, ...] = (
     waiting.gates,
     waiting.scheduler_name,
     waiting.device_claims,
+    claim_quotas.claims_over_quota,
     volumes.claims,
     ports.ports,
 )
