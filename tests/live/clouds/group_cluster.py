@@ -12,6 +12,7 @@ from fake_aws import CLUSTER, Aws
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.control.loops import tick
+from tonnage.control.policy import DEFAULT, Policy
 from tonnage.decisions import Decision, Outcome
 from tonnage.facts import instances
 from tonnage.kube.informer import Informers
@@ -122,8 +123,10 @@ class GroupCluster:
 
     catalogue = Catalogue.load()
 
-    def __init__(self, aws: Aws, backend: str = "aws", idle: str = "60s", groups: Any = None) -> None:
-        self.aws = aws
+    def __init__(
+        self, aws: Aws, backend: str = "aws", idle: str = "60s", groups: Any = None, policy: Policy = DEFAULT
+    ) -> None:
+        self.aws, self.policy = aws, policy
         self.clock = SteppedClock()
         self.client = Client(InProcess(Api()))
         self.kubelets = Kubelets(self.client, aws)
@@ -139,7 +142,7 @@ class GroupCluster:
         self.informers = Informers(self.client, time.time, random.Random(1))
         watch_world(self.informers, self.world)
         self.informers.wait_synced(DEADLINE_S)
-        nodes = assembly.loops_of("nodes", self.world, self.catalogue, pools=self.backend.pools)
+        nodes = assembly.loops_of("nodes", self.world, self.catalogue, policy=self.policy, pools=self.backend.pools)
         self.provisioner, self.disruption = nodes
         (self.scheduler,) = assembly.loops_of("scheduler", self.world, self.catalogue)
 
@@ -175,6 +178,13 @@ class GroupCluster:
         for name in names:
             self.client.create(PODS, pod_body(name, **how), "default")
         self.seen(lambda: all(("default", name) in self.world.fleet.pod_by_key for name in names))
+
+    def owned(self, name: str, owner: list[dict[str, Any]], **how: Any) -> None:
+        """A pod that its controller would make again."""
+        body = pod_body(name, **how)
+        body["metadata"]["ownerReferences"] = owner
+        self.client.create(PODS, body, "default")
+        self.seen(lambda: ("default", name) in self.world.fleet.pod_by_key)
 
     def end(self, *names: str) -> None:
         for name in names:
