@@ -7,7 +7,8 @@ model on nodes of one GPU, from as many replicas as the base load needs and one 
 *KEDA*: every setting of a fixed grid: requests in flight or requests per second (AverageValue), thresholds that are
 multiples of what a replica sustains, the scale-down window and minReplicaCount. Along the thresholds, from the highest
 down, the first that attains the share on the first half is kept, as lower ones hold more replicas. Of those kept, by
-GPU-hours, the first that attains it on the second half too is the best. *slo*: the least ``z`` that attains it.
+GPU-hours, the first that attains it on the second half too is the best. *slo*: the least ``z`` with which half as many
+requests miss the SLO on the first half as may, as nothing of the second half is known when it is chosen.
 *rule*: avg(DCGM_FI_DEV_GPU_UTIL), Value, 70. *oracle*: :mod:`benchmarks.scaling_oracle`.
 
 GPU-hours are those of nodes from launch to termination, starting and draining included: no node is free. Requests of
@@ -34,8 +35,10 @@ LOADS = (1.2, 1.0, 0.85, 0.7, 0.55)
 WINDOWS_S = (120, 300)
 MINIMA = (1, 2, 4)
 ZS = (0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0)
+TUNED_SHARE = 1 - (1 - SHARE) / 2
+"""What `slo` is to attain on the first half: half of what may be missed is kept for the second."""
 ORACLE_RUNS, QUICK_ORACLE_RUNS = 24, 9
-REACHED = {"slo-share-day": 0.985, "slo-of-rule-flat": 0.6}
+REACHED = {"slo-gap-closed-surge": 0.2, "slo-of-rule-flat": 0.8}
 """Of the bars that are known to be missed, what may not get worse."""
 COLUMNS = ("traffic", "policy", "setting", "share", "in_grace", "gpu_hours", "most", "reversals_per_h", "of_oracle")
 
@@ -134,8 +137,9 @@ def _judge(
 
 
 def _best_slo(bench: Bench) -> tuple[float, Outcome]:
-    """The least z that attains the share on the first half, else the most, and what it gives on the second."""
-    z = next((z for z in ZS if bench.slo("tune", z).holds), ZS[-1])
+    """The least z that attains the share with room to spare on the first half, else the most, and what it gives on the
+    second."""
+    z = next((z for z in ZS if bench.slo("tune", z).share >= TUNED_SHARE), ZS[-1])
     return z, bench.slo("score", z)
 
 

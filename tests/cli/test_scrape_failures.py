@@ -1,4 +1,5 @@
-"""Metrics that are missing for a while: what the slo policy and KEDA make of it, and that nothing else changes."""
+"""Metrics that are missing for a while: what the slo policy and KEDA make of it, and that nothing else changes. What
+faults of metrics and of readiness cannot mean."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli_builders import make_scenario, replace
 
+from tonnage.errors import InputError
 from tonnage.simulation import run, scenario
 from tonnage.simulation.result import Result
 
@@ -51,5 +53,39 @@ def test_a_failure_of_another_service_changes_nothing_and_is_said(tmp_path: Path
 
 
 def test_only_a_scrape_failure_names_a_service(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="only a scrape-failure has it"):
+    with pytest.raises(Exception, match="only faults of metrics have it"):
         _run(tmp_path, "keda", "faults: [{kind: node-failure, at: 60s, service: serving/chat}]\n")
+
+
+# ---- what a fault cannot mean ----
+
+
+@pytest.mark.parametrize(
+    ("fault", "field", "message"),
+    [
+        ("kind: late-scrapes", "delay", "needs how much later samples can be queried"),
+        ("kind: late-scrapes, delay: 0s", "delay", "is not above 0"),
+        ("kind: nan-samples, delay: 5s", "delay", "only a late-scrapes has it"),
+        ("kind: nan-samples, exporter: dcgm", "exporter", "expected one of service, gpus"),
+        ("kind: nan-samples, exporter: gpus, service: serving/chat", "service", "serves no metrics of GPUs"),
+        ("kind: node-failure, exporter: gpus", "exporter", "only faults of metrics have it"),
+        ("kind: readiness-flapping", "workload", "needs the workload whose pods flap"),
+        ("kind: readiness-flapping, workload: serving/chat, exit: 3", "exit", "only a pod-failure has it"),
+        ("kind: readiness-flapping, workload: serving/chat, period: 0s", "period", "is not above 0"),
+        ("kind: pod-failure, workload: serving/chat, period: 5s", "period", "only a readiness-flapping has it"),
+    ],
+)
+def test_a_mistake_in_such_a_fault_is_told(tmp_path: Path, fault: str, field: str, message: str) -> None:
+    file = make_scenario(tmp_path)
+    file.write_text(file.read_text() + f"faults: [{{at: 60s, {fault}}}]\n")
+    with pytest.raises(InputError) as found:
+        scenario.load(file)
+    told = [one for one in found.value.problems if one.where.field == f"faults[0].{field}"]
+    assert len(told) == 1 and message in told[0].message
+
+
+def test_readiness_flaps_of_a_deployment_that_is_there(tmp_path: Path) -> None:
+    file = make_scenario(tmp_path)
+    file.write_text(file.read_text() + "faults: [{at: 60s, kind: readiness-flapping, workload: serving/chatt}]\n")
+    with pytest.raises(InputError, match="serving/chat"):
+        run.run(scenario.load(file), "fixed")

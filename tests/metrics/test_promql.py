@@ -294,3 +294,28 @@ def test_a_counter_never_has_a_negative_increase(steps: list[int], spacing: int,
     times = [(index + 1) * spacing * S for index in range(len(values))]
     got = extrapolated(Samples(times, values, 0, times[-1]), dialect, counter=True, per_second=False)
     assert got is not None and got >= 0
+
+
+@pytest.mark.parametrize(
+    ("query", "age"),
+    [
+        ("sum(x)", 'time() - avg(timestamp({__name__="x"}))'),
+        ('x{a="b\\"c",d=~"e.*"} * 2', 'time() - avg(timestamp({__name__="x",a="b\\"c",d=~"e.*"}))'),
+        ("sum(rate(x[1m]))", ""),
+        ("sum(x offset 5m)", ""),
+        ("x + y", ""),
+        ("time()", ""),
+        ("max_over_time(x[5m:1m])", ""),
+    ],
+)
+def test_how_old_the_samples_of_a_query_are_is_asked_by_another(query: str, age: str) -> None:
+    """Of one selector whose newest samples count."""
+    assert parse(query).age() == age
+
+
+def test_the_age_of_several_series_is_their_average() -> None:
+    store = SeriesStore()
+    for name, at_s in (("a", 100), ("b", 110)):
+        store.append("x", {"pod": name}, at_s * NS_PER_S, 1.0)
+    found = evaluate(parse(parse("sum(x)").age()), store, 120 * NS_PER_S)
+    assert [one.value for one in found] == [15.0]

@@ -105,7 +105,7 @@ def test_workloads_that_nobody_gives_work_run_without_end(tmp_path: Path) -> Non
             "exit",
             "exit code from 1 to 255, or oom",
         ),
-        ({"kind": "node-failure", "workload": "ml/pytorchjob/bert"}, "workload", "only a pod-failure has it"),
+        ({"kind": "node-failure", "workload": "ml/pytorchjob/bert"}, "workload", "only faults of pods have it"),
         ({"kind": "gpu-failure", "exit": "oom"}, "exit", "only a pod-failure has it"),
     ],
 )

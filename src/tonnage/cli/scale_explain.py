@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tonnage.cli import answers, files, lines, prometheus_options
-from tonnage.cli.options import OUTPUT
+from tonnage.cli.options import OUTPUT, is_typed
 from tonnage.cli.piped import FILE
 from tonnage.cli.simulate import SEED
 from tonnage.errors import InputError
@@ -126,7 +126,11 @@ def explain(
     found = [files.existing(path) for path in paths]
     if samples and given["prometheus"]:
         raise click.UsageError("Give --samples or --prometheus, not both.")
+    if is_typed("ready_after") and replicas is None:
+        raise click.UsageError("--ready-after goes with --replicas: else the Ready replicas are in the history.")
     if samples or given["prometheus"]:
+        if is_typed("seed"):
+            raise click.UsageError("--seed is of a run, and the history is given.")
         from tonnage.cli import scale_history
 
         if replicas is not None:
@@ -138,8 +142,9 @@ def explain(
         origin_ns, steps, left_out, name = scale_history.looked_at(found, history)
         start = datetime.fromtimestamp(origin_ns // NS_PER_S, UTC).isoformat().replace("+00:00", "Z")
     else:
-        if replicas is not None:
-            raise click.UsageError("--replicas goes with --samples or --prometheus.")
+        for name in ("replicas", *_TIMES):
+            if is_typed(name):
+                raise click.UsageError(f"--{name.replace('_', '-')} goes with --samples or --prometheus.")
         origin_ns, start = 0, ""
         steps, left_out, name = _of_scenario(found, policy, seed)
     chosen = _chosen(steps, only)

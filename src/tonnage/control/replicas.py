@@ -13,11 +13,12 @@ from tonnage.control.world import World
 from tonnage.decisions import Ref, Scale
 from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot
-from tonnage.metrics.promql import Vector
+from tonnage.metrics.promql import Vector, parse
 from tonnage.scaling import hpa, keda, policies
 from tonnage.scaling.replicas import MetricReading
 from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scheduling.seats import SchedulerSeats
+from tonnage.units import NS_PER_MS
 
 
 @dataclass(slots=True)
@@ -154,6 +155,7 @@ class ReplicaPlanner:
     silent: dict[Ref, str] = field(default_factory=dict)
     """Workloads of which the last tick had no readings, and why."""
     _seats: SchedulerSeats = field(default_factory=SchedulerSeats)
+    _ages: dict[str, str] = field(default_factory=dict)
 
     def decide(self, world: World) -> Sequence[Scale]:
         """A Scale for each workload whose replicas are not what it needs."""
@@ -168,6 +170,7 @@ class ReplicaPlanner:
                 snapshot.workloads[one.target.workload].cold_starts_ns,
                 ask.number(one.asked) if one.asked else None,
                 ask.number(one.found) if one.found else None,
+                self._age_ns(ask, one.received),
             )
             for one in planned
             if one.target.workload in snapshot.workloads
@@ -181,6 +184,16 @@ class ReplicaPlanner:
         decide = policies.POLICIES[self.policy]
         decisions, self.memory = decide(snapshot, targets, readings, self.memory, self._seats)
         return decisions
+
+    def _age_ns(self, ask: _Asker, query: str) -> int:
+        """How long ago the samples of a query were taken, to a millisecond; 0 where that cannot be told."""
+        if query not in self._ages:
+            try:
+                self._ages[query] = parse(query).age()
+            except InputError:  # Prometheus may know more of PromQL
+                self._ages[query] = ""
+        age = ask.number(self._ages[query]) if self._ages[query] else None
+        return max(0, round((age or 0.0) * 1000)) * NS_PER_MS
 
     def loop(self) -> Loop:
         """As often as the HPA controller."""

@@ -180,6 +180,16 @@ def pod_ready(cluster: Site, pod: SimulatedPod) -> None:
         reconcile(cluster, pod.workload)  # the next one may come now
 
 
+def pod_unready(cluster: Site, pod: SimulatedPod, why: str) -> None:
+    """The pod's Ready condition turns false: no further requests, until it is true again; those that it has go on."""
+    pod.ready_ns = None
+    if pod.replica is not None and pod.workload.service is not None:
+        pod.workload.service.drain(pod.replica)
+    cluster.mirror.pod_changed(pod)
+    cluster.events.add(cluster.now_ns, f"Pod {pod.key}", "Warning", "Unhealthy", why)
+    count_ready(cluster, pod.workload)
+
+
 def new_replica(cluster: Site, pod: SimulatedPod) -> ServingReplica:
     """What the pod's Service sees of it."""
     return ServingReplica(pod.key, zone=cluster.nodes[pod.node].zone, role=pod.workload.role)

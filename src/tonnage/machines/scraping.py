@@ -7,6 +7,7 @@ here as there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,8 @@ from tonnage.machines import loading, nodes
 from tonnage.machines.events import Later
 from tonnage.machines.gpu_series import ALWAYS, GpuSeries, asked_fields
 from tonnage.machines.objects import SimulatedNode, SimulatedPod
+from tonnage.machines.scrape_troubles import GPU_EXPORTER
+from tonnage.machines.serving.service import SimulatedService
 from tonnage.machines.site import Site
 from tonnage.metrics.scrape import ScrapeTarget, Selected, sample_labels, targets
 from tonnage.metrics.store import Key, key_of
@@ -29,6 +32,27 @@ from tonnage.units import NS_PER_S
 
 SCRAPE_NS = 15 * NS_PER_S
 """The interval of the gateway, and of endpoints of ServiceMonitors that do not say."""
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """Samples of ``taken_ns`` that could not be queried until now, and series that were found to have ended then.
+    One that is older than what its series has is out of order, and Prometheus does not take it."""
+
+    taken_ns: int
+    samples: list[tuple[Key, float]] = field(default_factory=list)
+    ended: list[Key] = field(default_factory=list)
+
+    def handle(self, cluster: Site) -> Later:
+        store = cluster.records.store
+        for key, value in self.samples:
+            if store.last_ns(key) < self.taken_ns:
+                store.append_to(key, self.taken_ns, value)
+        for key in self.ended:
+            if store.last_ns(key) < self.taken_ns:
+                store.mark_stale_of(key, self.taken_ns)
+        return ()
+
 
 Monitors = tuple[tuple[ServiceMonitor, tuple[Selected, ...]], ...]
 
@@ -67,7 +91,7 @@ class Scraper:
         written: set[Key] = set()
         for one in self._rounds:
             if one.due_ns <= cluster.now_ns:
-                one.scrape(cluster, written)
+                yield from one.scrape(cluster, written)
         yield min(one.due_ns for one in self._rounds), self
 
 
@@ -88,22 +112,39 @@ class _Round:
     _targets: dict[str, tuple[ScrapeTarget, ...]] = field(default_factory=dict)
     _seen: dict[Hashable, Key] = field(default_factory=dict)  # by what it is a reading of; those of the last scrape
     _before: dict[Hashable, Key] = field(default_factory=dict)
+    _late: dict[Key, int] = field(default_factory=dict)  # how late those of the last scrape come, ns
     _busy: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # pod: (last scrape, busy ns, percent)
 
-    def scrape(self, cluster: Site, written: set[Key]) -> None:
+    def scrape(self, cluster: Site, written: set[Key]) -> Later:
         """Scrape everything once; engines must be settled. ``written``: series that have a sample of now: of several
         targets with the same labels the first counts, as in Prometheus."""
         self._before, self._seen = self._seen, {}
+        late_before, self._late = self._late, {}
         store, now_ns = cluster.records.store, cluster.now_ns
-        for key, value in self._samples(cluster):
-            if key not in written:
+        arrivals: dict[int, _Arrival] = {}  # by how late they are
+        for target, samples in self._samples(cluster):
+            late_ns = cluster.records.troubles.delay_ns(target, now_ns)
+            nan = cluster.records.troubles.gives_nan(target, now_ns)
+            for key, value in samples:
+                if key in written:
+                    continue
                 written.add(key)
-                store.append_to(key, now_ns, value)
+                read = math.nan if nan else value
+                if late_ns:
+                    self._late[key] = late_ns
+                    arrivals.setdefault(late_ns, _Arrival(now_ns)).samples.append((key, read))
+                else:
+                    store.append_to(key, now_ns, read)
         there = set(self._seen.values())
         for key in self._before.values():
             if key not in there:
-                store.mark_stale_of(key, now_ns)
+                late_ns = late_before.get(key, 0)
+                if late_ns:
+                    arrivals.setdefault(late_ns, _Arrival(now_ns)).ended.append(key)
+                else:
+                    store.mark_stale_of(key, now_ns)
         self.due_ns = cluster.now_ns + self.interval_ns
+        return [(now_ns + late_ns, arrival) for late_ns, arrival in sorted(arrivals.items())]
 
     def _key(
         self, reading: Hashable, metric: str, exposed: Mapping[str, str], target: ScrapeTarget | None = None
@@ -118,23 +159,28 @@ class _Round:
         self._seen[reading] = key
         return key
 
-    def _samples(self, cluster: Site) -> Iterator[tuple[Key, float]]:
+    def _samples(self, cluster: Site) -> Iterator[tuple[str, Iterator[tuple[Key, float]]]]:
+        """What each target that answers exports, with the name that its troubles go by."""
+        answers = partial(_answers, cluster)
         for service in cluster.services if self.interval_ns == SCRAPE_NS else ():
-            if service.balancing != "random" and not _unscraped(cluster, service.name):
-                labels = {"envoy_cluster_name": service.name}
-                for metric, value in ((GATEWAY_RECEIVED, service.received), (GATEWAY_ACTIVE, service.in_flight)):
-                    yield self._key((metric, service.name), metric, labels), float(value)
+            if service.balancing != "random" and answers(service.name):
+                yield service.name, self._gateway_samples(service)
         for workload in cluster.workloads.values():
-            for pod in workload.pods.values():
-                yield from self._engine_samples(cluster, pod)
-        for node in cluster.nodes.values():
+            target = workload.service.name if workload.service is not None else ""
+            if answers(target):
+                for pod in workload.pods.values():
+                    yield target, self._engine_samples(pod)
+        for node in cluster.nodes.values() if answers(GPU_EXPORTER) else ():
             if node.gpus and node.ended_ns is None and node.ready_ns is not None:
-                yield from self._gpu_samples(cluster, node)
+                yield GPU_EXPORTER, self._gpu_samples(cluster, node)
 
-    def _engine_samples(self, cluster: Site, pod: SimulatedPod) -> Iterator[tuple[Key, float]]:
+    def _gateway_samples(self, service: SimulatedService) -> Iterator[tuple[Key, float]]:
+        labels = {"envoy_cluster_name": service.name}
+        for metric, value in ((GATEWAY_RECEIVED, service.received), (GATEWAY_ACTIVE, service.in_flight)):
+            yield self._key((metric, service.name), metric, labels), float(value)
+
+    def _engine_samples(self, pod: SimulatedPod) -> Iterator[tuple[Key, float]]:
         if pod.replica is None or pod.replica.engine is None or pod.workload.server is None:
-            return
-        if pod.workload.service is not None and _unscraped(cluster, pod.workload.service.name):
             return
         own = {"model_name": pod.workload.server.model, "engine": "0"}
         stats = pod.replica.stats if self.histograms else None
@@ -211,9 +257,8 @@ class _Round:
         return known
 
 
-def _unscraped(cluster: Site, service: str) -> bool:
-    """Whether Prometheus cannot scrape the gateway and the engines of the Service now."""
-    return cluster.records.unscraped.get(service, 0) > cluster.now_ns
+def _answers(cluster: Site, target: str) -> bool:
+    return not cluster.records.troubles.unanswered(target, cluster.now_ns)
 
 
 def _as_object(pod: SimulatedPod) -> core.Pod:

@@ -24,6 +24,7 @@ from tonnage.machines.objects import (
     Workload,
 )
 from tonnage.machines.physics import Physics
+from tonnage.machines.scrape_troubles import ScrapeTroubles
 from tonnage.machines.serving.service import SimulatedService
 from tonnage.metrics.store import SeriesStore
 from tonnage.objects import core
@@ -80,8 +81,7 @@ class Records:
     def __init__(self) -> None:
         self.store = SeriesStore()
         self.ledger = Ledger()
-        self.unscraped: dict[str, int] = {}
-        """Until when a Service's gateway and engines are not scraped, by namespace/name."""
+        self.troubles = ScrapeTroubles()
 
 
 class Site(ABC):

@@ -193,6 +193,11 @@ class SeriesStore:
             series.mark_stale(t_ns)
             self._sweep(t_ns)
 
+    def last_ns(self, key: Key) -> int:
+        """The time of the newest sample or stale marker of a series; -2^63 where there is none."""
+        series = self._series.get(key)
+        return _NEVER if series is None else series.last_ns
+
     def select(self, matchers: Iterable[Matcher]) -> list[Series]:
         """The series that satisfy all matchers, in the order in which they first appeared."""
         wanted = list(matchers)

@@ -6,6 +6,7 @@ anything runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -201,6 +202,16 @@ class Query:
     def selectors(self) -> tuple[Selector, ...]:
         """Every selector of the query, from left to right."""
         return tuple(node for node in walk(self.root) if isinstance(node, Selector))
+
+    def age(self) -> str:
+        """PromQL for how many seconds old the samples are that the query reads, on average; empty where it reads none,
+        those of several selectors, or others than the newest."""
+        found = self.selectors()
+        ranged = any(isinstance(node, Window | Subquery) for node in walk(self.root))
+        if len(found) != 1 or ranged or found[0].offset_ns or found[0].at is not None:
+            return ""
+        matchers = ",".join(f"{m.label}{m.op.value}{json.dumps(m.value)}" for m in found[0].matchers)
+        return f"time() - avg(timestamp({{{matchers}}}))"
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -72,9 +72,10 @@ class Forecast:
 def forecast(counts: Sequence[tuple[int, float]], horizon_ns: int, z: float, *, far: bool = False) -> Forecast | None:
     """Demand from cumulative counts (time in ns, requests received), oldest first; ``z`` standard deviations of what is
     uncertain are added to it. ``far``: help takes long to come, so that a long look is worth more than a quick one;
-    without it, steps 1 and 3 alone, and arrivals are taken for Poisson. None with less than 30 s of history."""
+    without it, steps 1 and 3 alone, and arrivals are taken for Poisson. None with less than 30 s of history, and where
+    no reading but the last is near the last two minutes."""
     now = counts[-1][0]
-    if now - counts[0][0] < SHORT_NS:
+    if now - counts[0][0] < SHORT_NS or _nearest(counts, now - LONG_NS) == counts[-1]:
         return None
     recent = _recent(counts, horizon_ns, z, far)
     if recent.slope > 0 or not far:

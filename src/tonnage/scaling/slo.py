@@ -18,8 +18,8 @@ For each workload, every tick:
    free GPUs of nodes of the fixed fleet.
 
 Where every replica needs a new node (:attr:`tonnage.scaling.target.Target.far`), the look back is longer, bursts and
-small numbers of replicas are allowed for, more are ordered when they were needed for a while, and what was ordered too
-much is given up before it starts
+small numbers of replicas are allowed for, more are ordered when they were needed most of a while, and what was ordered
+too much is given up before it starts
 (docs/explanation/slo-policy.md).
 
 "No data" holds: without a reading the replicas stay as they are.
@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor, sqrt
+from statistics import median_low
 from typing import TypeAlias, TypeVar
 
 from tonnage.decisions import Alternative, Reason, Ref, Scalar, Scale
@@ -57,7 +58,7 @@ STEADY_DOWN = 1.5
 """Of the cold start: how long the last replica above the need stays."""
 
 PERSIST = 0.1
-"""Of the cold start: how long more replicas must have been needed before they are asked for."""
+"""Of the cold start: more replicas are asked for when they were needed in more than half of this time."""
 
 BURSTS = 1.5
 """Standard deviations of what bursts add for a minute that replicas are to serve within the SLO."""
@@ -126,8 +127,10 @@ def decide(
         if workload is None or reading is None or reading.received is None or reading.in_flight is None:
             remembered[target.workload] = replace(before, reason=NO_DATA)
             continue
-        kept = _since(before.counts, now - (MEMORY_NS if target.far else 2 * LONG_NS))
-        counts, falls = continued(kept, before.falls, before.rate, now, reading.received)
+        counted_ns = now - reading.age_ns
+        counts, falls = _since(before.counts, counted_ns - (MEMORY_NS if target.far else 2 * LONG_NS)), before.falls
+        if not counts or counted_ns > counts[-1][0] or reading.received < counts[-1][1]:  # else it was read before
+            counts, falls = continued(counts, falls, before.rate, counted_ns, reading.received)
         need = _need(target, workload, counts, reading, _horizon(target, reading))
         if need is None:
             remembered[target.workload] = replace(before, counts=counts, falls=falls, reason=TOO_SHORT)
@@ -135,7 +138,7 @@ def decide(
         asked: Needs = ()
         if target.far:
             asked = (*_since(before.asked, now - round(PERSIST * need.horizon_ns)), (now, need.replicas))
-            need = replace(need, lasting=min(replicas for _, replicas in asked))
+            need = replace(need, lasting=median_low(replicas for _, replicas in asked))
         needs[target.workload] = need
         window = max(target.hold_ns, round(STEADY_DOWN * need.horizon_ns)) if target.far else target.hold_ns
         history = (*_since(before.needs, now - window), (now, need.keep))

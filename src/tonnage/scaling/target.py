@@ -74,6 +74,7 @@ class TrafficReading:
     """What was measured now: all requests received, requests in flight, recent cold starts. None is no data.
 
     ``asked``: prompt tokens that engines lately looked for in their caches; ``found``: those that were there.
+    ``age_ns``: how long ago the requests received were counted.
     """
 
     received: float | None
@@ -81,3 +82,4 @@ class TrafficReading:
     cold_starts_ns: tuple[int, ...] = ()
     asked: float | None = None
     found: float | None = None
+    age_ns: int = 0

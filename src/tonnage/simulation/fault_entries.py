@@ -12,8 +12,18 @@ from tonnage.machines.gpu_faults import FALLEN_OFF
 
 INTERRUPTION, WAVE, ZONE_OUTAGE, OUT_OF_STOCK = "spot-interruption", "spot-wave", "zone-outage", "out-of-stock"
 NODE_FAILURE, GPU_FAILURE, POD_FAILURE = "node-failure", "gpu-failure", "pod-failure"
-SCRAPE_FAILURE = "scrape-failure"
-FAULTS = (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, POD_FAILURE, OUT_OF_STOCK, SCRAPE_FAILURE)
+SCRAPE_FAILURE, LATE_SCRAPES, NAN_SAMPLES = "scrape-failure", "late-scrapes", "nan-samples"
+FLAPPING = "readiness-flapping"
+OF_METRICS = (SCRAPE_FAILURE, LATE_SCRAPES, NAN_SAMPLES)
+OF_PODS = (POD_FAILURE, FLAPPING)
+FAULTS = (
+    *(INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE),
+    *(POD_FAILURE, OUT_OF_STOCK, *OF_METRICS, FLAPPING),
+)
+SERVICE, GPUS = "service", "gpus"
+"""Whose metrics: those of the gateway and engines of Services, or dcgm-exporter's."""
+PERIOD = "60s"
+"""Of readiness that comes and goes, unless the fault says otherwise."""
 OOM = "oom"
 """A pod's exit when its memory limit kills it; other exits are codes."""
 _ONLY = {
@@ -23,9 +33,19 @@ _ONLY = {
     "lead": (WAVE,),
     "zone": (INTERRUPTION, WAVE, ZONE_OUTAGE, NODE_FAILURE, GPU_FAILURE, OUT_OF_STOCK),
     "capacity_type": (OUT_OF_STOCK,),
-    "service": (SCRAPE_FAILURE,),
+    "service": OF_METRICS,
+    "exporter": OF_METRICS,
+    "delay": (LATE_SCRAPES,),
+    "period": (FLAPPING,),
+    "workload": OF_PODS,
+    "pod": OF_PODS,
 }
 """Fields that some kinds of fault have, and those kinds."""
+_WHOSE = {OF_METRICS: "faults of metrics have", OF_PODS: "faults of pods have"}
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 class FaultSpec(Strict, frozen=True, kw_only=True):
@@ -37,8 +57,10 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     ``count`` pods of a training ``workload`` or a Deployment (of one, ``pod``), those that run, in order of name, with
     an ``exit`` code or ``oom``. A ``zone`` bounds which nodes are hit; an ``out-of-stock`` may be of one
     zone or ``capacity_type``. ``scrape-failure``: for ``duration`` Prometheus scrapes neither the gateway nor the
-    engines of a ``service``, or of any. ``zone-outage`` takes every node of a zone at once, and nothing is sold there
-    for ``duration``.
+    engines of a ``service``, or of any; with the ``exporter`` "gpus", not dcgm-exporter. ``nan-samples``: it reads NaN
+    there; ``late-scrapes``: it has their samples ``delay`` later. ``readiness-flapping``: ``count`` pods of a
+    Deployment are not Ready for half of each ``period``, for ``duration``. ``zone-outage`` takes every node of a zone
+    at once, and nothing is sold there for ``duration``.
 
     ``spot-wave``: a ``share`` of the spot nodes of one instance type and zone get their notices at random times
     ``within`` a while, and EC2 has none of it left for ``duration``. A part of them, ``rebalance``, gets a rebalance
@@ -63,6 +85,9 @@ class FaultSpec(Strict, frozen=True, kw_only=True):
     rebalance: float = 0.0
     lead: str = ""
     service: str = ""
+    exporter: str = ""
+    delay: str = ""
+    period: str = ""
 
 
 def duration_problems(field: str, text: str, document: Document, *, positive: bool = True) -> list[Problem]:
@@ -93,7 +118,23 @@ def fault_problems(field: str, fault: FaultSpec, document: Document) -> list[Pro
         found += instance_type_problems(f"{field}.instanceType", fault.instance_type, document)
     elif fault.kind == "out-of-stock":
         found.append(document.problem(f"{field}.instanceType", "out-of-stock needs an instanceType"))
-    return [*found, *_spot_problems(field, fault, document)]
+    return [*found, *_spot_problems(field, fault, document), *_metrics_problems(field, fault, document)]
+
+
+def _metrics_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
+    """What is wrong with whose metrics are missing, and how late they come."""
+    if fault.kind not in OF_METRICS:
+        return []
+    found = []
+    if fault.exporter:
+        found += one_of_problems(f"{field}.exporter", fault.exporter, (SERVICE, GPUS), document)
+    if fault.exporter == GPUS and fault.service:
+        text = f'"{fault.service}" serves no metrics of GPUs: dcgm-exporter does, on every node'
+        found.append(document.problem(f"{field}.service", text, "leave out service, or exporter"))
+    if fault.kind == LATE_SCRAPES and not fault.delay:
+        text = "late-scrapes needs how much later samples can be queried, expected e.g. 90s"
+        found.append(document.problem(f"{field}.delay", text))
+    return found
 
 
 def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
@@ -101,13 +142,13 @@ def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Pro
     found = []
     for name, kinds in _ONLY.items():
         if getattr(fault, name) not in (None, "", 0.0) and fault.kind in FAULTS and fault.kind not in kinds:
-            article = "an" if kinds[0][0] in "aeiou" else "a"
-            whose = f"{article} {kinds[0]} has" if len(kinds) == 1 else "faults of nodes have"
+            whose = _WHOSE.get(kinds) or ("faults of nodes have" if len(kinds) > 1 else f"{_a(kinds[0])} has")
             spelt = {"capacity_type": "capacityType"}.get(name, name)
             found.append(document.problem(f"{field}.{spelt}", f"only {whose} it"))
-    for name in ("within", "lead"):
+    for name in ("within", "lead", "delay", "period"):
         if getattr(fault, name):
-            found += duration_problems(f"{field}.{name}", getattr(fault, name), document, positive=False)
+            positive = name in ("delay", "period")
+            found += duration_problems(f"{field}.{name}", getattr(fault, name), document, positive=positive)
     for name in ("share", "rebalance"):
         share = getattr(fault, name)
         if share is not None and not 0 <= share <= 1:
@@ -120,15 +161,12 @@ def _spot_problems(field: str, fault: FaultSpec, document: Document) -> list[Pro
 
 
 def _pod_failure_problems(field: str, fault: FaultSpec, document: Document) -> list[Problem]:
-    if fault.kind != "pod-failure":
-        return [
-            document.problem(f"{field}.{name}", "only a pod-failure has it")
-            for name, there in (("workload", fault.workload), ("pod", fault.pod), ("exit", fault.exit != 1))
-            if there
-        ]
     found = []
-    if not fault.workload:
-        found.append(document.problem(f"{field}.workload", "pod-failure needs the workload whose pods fail"))
+    if fault.kind in OF_PODS and not fault.workload:
+        text = f"{fault.kind} needs the workload whose pods {'fail' if fault.kind == POD_FAILURE else 'flap'}"
+        found.append(document.problem(f"{field}.workload", text))
+    if fault.kind != POD_FAILURE:
+        return [*found, *([document.problem(f"{field}.exit", "only a pod-failure has it")] if fault.exit != 1 else [])]
     if fault.exit != OOM and not (isinstance(fault.exit, int) and 1 <= fault.exit <= 255):
         found.append(
             document.problem(f"{field}.exit", f'"{fault.exit}", expected an exit code from 1 to 255, or {OOM}')

@@ -17,16 +17,18 @@ from tonnage.machines.objects import Offering, SimulatedNode, SimulatedPod
 from tonnage.provisioning.labels import RESERVATION_ID
 from tonnage.provisioning.reserving import RECLAIMED_NS
 from tonnage.simulation.fault_entries import (
+    FLAPPING,
     GPU_FAILURE,
     INTERRUPTION,
+    OF_METRICS,
     OOM,
     OUT_OF_STOCK,
     POD_FAILURE,
-    SCRAPE_FAILURE,
     WAVE,
     ZONE_OUTAGE,
     FaultSpec,
 )
+from tonnage.simulation.signal_faults import MetricsFault, ReadinessFlapping
 from tonnage.workloads.failures import Cause
 
 
@@ -174,23 +176,6 @@ def exit_of(written: int | str) -> tuple[Cause, int]:
 
 
 @dataclass(slots=True)
-class ScrapeFailure:
-    """Prometheus does not reach the gateway and the engines of some Services for a while; they go on serving."""
-
-    spec: FaultSpec
-
-    def handle(self, cluster: SimulatedCluster) -> Later:
-        struck = [one.name for one in cluster.services if self.spec.service in ("", one.name)]
-        if not struck:
-            message = f"{self.spec.kind}: no such Service with traffic"
-            cluster.events.add(cluster.now_ns, "Scenario", "Warning", "FaultHitNothing", message)
-        until_ns = cluster.now_ns + duration_ns(self.spec.duration)
-        for name in struck:
-            cluster.records.unscraped[name] = max(until_ns, cluster.records.unscraped.get(name, 0))
-        return ()
-
-
-@dataclass(slots=True)
 class OutOfStock:
     """EC2 has nothing left of an instance type for a while. Nobody knows before a launch is refused."""
 
@@ -214,8 +199,10 @@ def schedule_faults(faults: Sequence[FaultSpec], cluster: SimulatedCluster, offe
             cluster.queue.push(at, ZoneOutage(fault, tuple(o for o in offerings if o[1] == fault.zone)))
         elif fault.kind == WAVE:
             cluster.queue.push(max(0, at - lead_ns(fault)), Wave(fault, number, tuple(offerings)))
-        elif fault.kind == SCRAPE_FAILURE:
-            cluster.queue.push(at, ScrapeFailure(fault))
+        elif fault.kind in OF_METRICS:
+            cluster.queue.push(at, MetricsFault(fault))
+        elif fault.kind == FLAPPING:
+            cluster.queue.push(at, ReadinessFlapping(fault))
         elif fault.kind == POD_FAILURE:
             cluster.queue.push(at, PodFailure(fault))
         else:

@@ -108,14 +108,17 @@ class SimulatedService:
     # ---- endpoints ----
 
     def add(self, replica: ServingReplica) -> None:
-        """The replica may be sent requests from now on."""
+        """The replica may be sent requests from now on, be it new or one that was not Ready for a while."""
+        if replica in self.draining:
+            self.draining.remove(replica)
         self.endpoints.append(replica)
 
     def drain(self, replica: ServingReplica) -> None:
         """No further requests to this replica; what it has goes on."""
         if replica in self.endpoints:
             self.endpoints.remove(replica)
-        self.draining.append(replica)
+        if replica not in self.draining:
+            self.draining.append(replica)
 
     def kill(self, replica: ServingReplica, now_ns: int) -> int:
         """The replica is gone; its unfinished requests fail. Returns how many."""

@@ -31,6 +31,7 @@ from tonnage.machines.training.workload import Training
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.objects.load import where
+from tonnage.simulation.fault_entries import FLAPPING, OF_PODS
 from tonnage.simulation.residents import Residents
 from tonnage.simulation.scenario import Scenario
 from tonnage.units import NS_PER_HOUR
@@ -114,7 +115,9 @@ def connect_training(
     _join_gangs(cluster, found)
     for i, fault in enumerate(scenario.spec.faults):
         known = (*cluster.training, *cluster.workloads)
-        if fault.kind == "pod-failure" and fault.workload not in known:
+        if fault.kind == FLAPPING:
+            known = tuple(cluster.workloads)
+        if fault.kind in OF_PODS and fault.workload not in known:
             raise InputError(_unknown(scenario, f"faults[{i}].workload", fault.workload, known))
     return (*endless, *_problems(found.objects))
 
