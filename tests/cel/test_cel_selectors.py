@@ -129,6 +129,23 @@ def test_names_without_a_domain_are_the_drivers_own() -> None:
     assert not selector.matches("d", {"d/a": 1, "e/a": 3})
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dyn(9223372036854775807) < dyn(9223372036854775808.0)", False),
+        ("dyn(9223372036854775807) == dyn(9223372036854775808.0)", True),
+        ("dyn(9007199254740993u) == dyn(9007199254740992.0)", True),
+        ("dyn(9223372036854775807) < dyn(9223372036854775807u)", False),
+        ("dyn(9223372036854775807) == dyn(9223372036854775806)", False),
+        ("dyn(9007199254740992.0) in [9007199254740993]", True),
+        ("dyn(9007199254740993) in [9007199254740992.0]", False),
+        ("dyn(1e30) > dyn(9223372036854775807)", True),
+    ],
+)
+def test_an_integer_beside_a_double_counts_as_a_double(text: str, expected: bool) -> None:
+    assert compile_selector(text).selects(BARE) is expected
+
+
 PASSED_ON = f'{D}["at"].orValue'
 
 

@@ -135,11 +135,14 @@ def _not(a: bool) -> Value:
 
 
 def compare(a: Value, b: Value) -> Value:
-    """-1, 0 or 1, or an error for what has no order."""
+    """-1, 0 or 1, or an error for what has no order. An integer beside a double counts as a double, so that those near
+    2^63 are equal to it. Source: cel-go, common/types/compare.go."""
     kind, other = type(a), type(b)
     if kind in _NUMBERS and other in _NUMBERS:
         if math.isnan(a) or math.isnan(b):
             return Err(ErrorKind.OVERLOAD, "NaN values cannot be ordered")
+        if (kind is float) is not (other is float):
+            a, b = float(a), float(b)
         return (a > b) - (a < b)
     if kind is not other:
         return no_overload(a, b)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tonnage.cel.failures import Abort, Err, ErrorKind
 from tonnage.cel.quantity import INT_MAX
-from tonnage.cel.values import MISSING, UNHASHABLE, Domains, Maybe, Names, UInt, Value, find, name_of, no_overload
+from tonnage.cel.values import MISSING, UNHASHABLE, Domains, Maybe, Names, UInt, Value, find, name_of, no_overload, same
 
 ABSENT = object()
 """What an optional look-up did not find."""
@@ -116,6 +116,8 @@ def pairs(over: Value) -> Value:
 
 def member(value: Value, constants: frozenset[tuple[bool, Any]]) -> bool:
     """Whether a value is one of the constants of a list."""
+    if type(value) is float:
+        return any(not truth and same(value, one) is True for truth, one in constants)
     if type(value) in _KEYS:
         return (type(value) is bool, value) in constants
     if type(value) in UNHASHABLE:

@@ -140,6 +140,7 @@ _STRICT = (Quantity, Semver)
 """Values that refuse to be compared with what is of another type."""
 UNHASHABLE = (Semver, bytes)
 """Values that Kubernetes cannot look up among constants: the whole evaluation ends."""
+_NUMBERS = frozenset((int, UInt, float))
 _PLAIN = frozenset((str, int, UInt, float, bytes))
 
 
@@ -164,6 +165,8 @@ def same(a: Value, b: Value) -> Value:
     """Equality as the left value has it, null not set apart."""
     kind, other = type(a), type(b)
     if kind in _PLAIN:
+        if kind in _NUMBERS and other in _NUMBERS and (kind is float) is not (other is float):
+            return float(a) == float(b)  # as :func:`tonnage.cel.arithmetic.compare` has it
         return other in _PLAIN and a == b
     if kind is bool:
         return a is b
