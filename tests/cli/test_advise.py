@@ -54,6 +54,22 @@ def test_the_exit_code_says_that_something_is_lost(tmp_path: Path, capfd: pytest
     assert tonnage(capfd, "advise", "devices", DEAD / "mig.yaml").code == 0
 
 
+def test_a_version_is_taken_as_a_server_says_it(manifest: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ran = tonnage(
+        capfd,
+        "advise",
+        "devices",
+        manifest,
+        "--kubernetes",
+        "v1.36.3-eks-3025e55",
+        "--kubernetes",
+        "1.9",
+        "--nodes",
+        "none",
+    )
+    assert "\n  1.36  either         DRA" in ran.out and "\n  1.9   device plugin  Res" in ran.out
+
+
 @pytest.mark.parametrize(
     ("content", "options", "said"),
     [
@@ -61,6 +77,16 @@ def test_the_exit_code_says_that_something_is_lost(tmp_path: Path, capfd: pytest
         ("- 1\n", (), "the document is not an object"),
         ("a: [", (), "m.yaml"),
         (POD, ("--write", "/nowhere/out.yaml"), "there is no folder /nowhere"),
+        (POD, ("--write", "-", "-o", "json"), "--write: - and -o json both print"),
+        (POD, ("--nodes", "none", "--nodes", "karpenter"), "--nodes: none beside others"),
+        (
+            POD.replace("gpu: 1", "gpu: 0.5"),
+            (),
+            "m.yaml:5:spec.containers[0].resources.limits.nvidia.com/gpu: 0.5: must",
+        ),
+        (POD.replace("gpu: 1", "gpu: one"), (), 'limits.nvidia.com/gpu: "one": expected a quantity'),
+        (POD.replace("image: app", "image: y"), (), "image: y: expected a string, YAML reads it as true"),
+        (POD + "spec: {}\n", (), "m.yaml:6:spec: the key 'spec' appears twice"),
     ],
 )
 def test_what_cannot_be_read_or_written_is_said(

@@ -208,6 +208,7 @@ def test_what_is_missing_is_assumed_and_said(tmp_path: Path, capfd: pytest.Captu
     done = tonnage(capfd, "plan", str(alone))
     assert done.code == 0
     assert "nodes-assumed" in done.out
+    assert "GPUs of 80 GB and more before those with smaller ones" in " ".join(done.out.split())
     without_class = written(tmp_path / "b.yaml", deployment(1, **resources), pool("g5.xlarge"))
     done = tonnage(capfd, "plan", str(without_class))
     assert done.code == 0

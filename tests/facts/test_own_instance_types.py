@@ -61,6 +61,7 @@ def test_what_is_left_for_pods_is_worked_out_as_it_is_of_every_type_of_ec2() -> 
         ("box.a,1,,,4,64,,,9999,", "max_pods", "'9999' is not a whole number from 1 to 1000"),
         ("g6.xlarge,1,,,4,16,,,,", "vcpu", "g6.xlarge is known, and so is its vcpu"),
         ("box.a,,,,4,64,,,,", "usd_per_hour", "no price"),
+        ("big box/8,1,,,4,64,,,,", "instance_type", "'big box/8' cannot be the name of an instance type"),
         ("box.a,1,,,,,,,,", "instance_type", "unknown instance type 'box.a'"),
     ],
 )

@@ -191,6 +191,7 @@ def test_own_prices_of_another_region_stand_alone(tmp_path: Path) -> None:
     text = "- {instance_type: p5e.48xlarge, usd_per_hour: 60, zone: eu-north-1b}\n"
     book = prices.load(_write(tmp_path / "mine.yaml", text))
     assert book.region == "eu-north-1"
+    assert book.as_of == "", "the date of the bundled prices is not theirs"
     assert [(offer.zone, offer.region) for offer in book.offerings("p5e.48xlarge")] == [("eu-north-1b", "eu-north-1")]
     assert book.offerings("g6e.12xlarge") == ()
 

@@ -117,7 +117,7 @@ def test_a_fraction_of_a_gpu_that_is_known_is_the_smallest_mig_profile_that_cove
     found = convert(read(pod(above='annotations: {gpu-fraction: "0.3"}', below=selector)))
     (request,) = made(found, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["selectors"][0]["cel"]["expression"].endswith("profile == '3g.40gb'")
-    assert made(found, "Pod")["metadata"]["annotations"] == {}
+    assert "annotations" not in made(found, "Pod")["metadata"]
     assert losses(found) == [
         "Pod team/chat: 0.3 of a GPU is the MIG profile 3g.40gb, which has 3 of 7 compute and 4 of 8 memory slices, and"
         " no more"
@@ -336,6 +336,101 @@ def test_what_launches_nodes_is_read_from_the_manifests() -> None:
     auto = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\nautoModeConfig: {enabled: true}\nmanagedNodeGroups: [{name: g}]\n"
     assert autoscalers(read(auto + "---\n" + pool)) == ("auto-mode", "cluster-autoscaler")
     assert autoscalers(read(pod())) == ()
+
+
+# ---- manifests as people have them ----
+
+
+def test_workloads_of_one_name_get_templates_of_names_of_their_own(tmp_path: Path) -> None:
+    stateful = pod(f", {GPU}: 1", kind="Deployment").replace("Deployment", "StatefulSet")
+    found = convert(read("---\n".join([pod(f", {GPU}: 4", kind="Deployment"), stateful, pod(f", {GPU}: 2")])))
+    counts = {
+        one["metadata"]["name"]: one["spec"]["spec"]["devices"]["requests"][0]["exactly"].get("count", 1)
+        for one in found.documents
+        if one["kind"] == "ResourceClaimTemplate"
+    }
+    assert counts == {"chat-gpus": 4, "chat-statefulset-gpus": 1, "chat-pod-gpus": 2}
+    named = made(found, "StatefulSet")["spec"]["template"]["spec"]["resourceClaims"]
+    assert named == [{"name": "gpus", "resourceClaimTemplateName": "chat-statefulset-gpus"}]
+    assert is_taken(found, tmp_path)
+
+
+def test_names_that_are_taken_are_not_given_again(tmp_path: Path) -> None:
+    spec = "spec: {devices: {requests: [{name: a, exactly: {deviceClassName: nic.example.com}}]}}"
+    nic = (
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: chat-gpus, namespace: team}}\n{spec}\n"
+    )
+    below = "resourceClaims: [{name: gpus, resourceClaimName: chat-gpus}]"
+    found = convert(read(nic + "---\n" + pod(f", {GPU}: 1", below=below)))
+    assert made(found, "ResourceClaimTemplate")["metadata"]["name"] == "chat-pod-gpus"
+    assert made(found, "Pod")["spec"]["resourceClaims"] == [
+        {"name": "gpus", "resourceClaimName": "chat-gpus"},
+        {"name": "gpus-2", "resourceClaimTemplateName": "chat-pod-gpus"},
+    ]
+    assert made(found, "Pod")["spec"]["containers"][0]["resources"]["claims"][0]["name"] == "gpus-2"
+    assert is_taken(found, tmp_path)
+
+
+@pytest.mark.parametrize(("meta", "name"), [("generateName: run-", "run-gpus"), ("labels: {a: b}", "pod-gpus")])
+def test_a_pod_without_a_name_gets_a_template_that_the_api_takes(meta: str, name: str) -> None:
+    found = convert(read(pod(f", {GPU}: 1").replace("name: chat,", f"{meta},")))
+    assert made(found, "ResourceClaimTemplate")["metadata"]["name"] == name
+
+
+def test_fields_that_a_chart_leaves_empty_are_as_absent() -> None:
+    empty = "nodeSelector:\ntolerations:\ninitContainers:\n"
+    text = pod(f", {GPU}: 2", above="annotations: ", below=empty, kind="Deployment")
+    found = convert(read(text.replace("replicas: 1", "replicas:")))
+    requests = made(found, "ResourceClaimTemplate")["spec"]["spec"]["devices"]["requests"]
+    assert requests[0]["exactly"]["count"] == 2 and not found.lost
+    (advice,) = advise(read(text), [(1, 36)], ())
+    assert advice.asks == "nvidia.com/gpu: 2"
+    shared = pod(", nvidia.com/gpu.shared: 1", below=empty, kind="Deployment").replace("replicas: 1", "replicas:")
+    assert "its 1 pods share one GPU" in convert(read(shared)).lost[0].text
+
+
+def test_what_controllers_made_in_a_dump_is_advised_and_converted_once() -> None:
+    def owner(kind: str, name: str, uid: str) -> str:
+        return f"ownerReferences: [{{kind: {kind}, name: {name}, uid: {uid}, controller: true}}]"
+
+    def named(text: str, name: str, more: str) -> str:
+        return text.replace("metadata: {name: chat,", f"metadata: {{name: {name}, {more},", 1)
+
+    workload = named(pod(f", {GPU}: 2", kind="Deployment"), "chat", "uid: u1")
+    replica_set = pod(f", {GPU}: 2", kind="Deployment").replace("kind: Deployment", "kind: ReplicaSet")
+    replica_set = named(replica_set, "chat-5d", "uid: u2, " + owner("Deployment", "chat", "u1"))
+    pods = [named(pod(f", {GPU}: 2"), f"chat-5d-{n}", owner("ReplicaSet", "chat-5d", "u2")) for n in (1, 2)]
+    other = named(pod(f", {GPU}: 1"), "old", owner("ReplicaSet", "chat-5d", "u0"))
+    node = f"apiVersion: v1\nkind: Node\nmetadata: {{name: n1, {owner('NodeClaim', 'c', 'u9')}}}\n"
+    documents = read("---\n".join([workload, replica_set, *pods, other, node]))
+    assert [one.workload for one in advise(documents, [(1, 36)], ())] == ["Deployment team/chat", "Pod team/old"]
+    found = convert(documents)
+    kinds = [one["kind"] for one in found.documents if one["kind"] != "ResourceClaimTemplate"]
+    assert kinds == ["DeviceClass", "Deployment", "Pod", "Node"]
+    assert found.notes[0].about == "Deployment team/chat"
+    assert found.notes[0].text.endswith("left out, as it is recreated: 2 Pods, 1 ReplicaSet")
+
+
+def test_gpus_that_containers_get_by_default_are_named() -> None:
+    limits = "spec: {limits: [{type: Container, default: {nvidia.com/gpu: 1, cpu: 2}, max: {nvidia.com/gpu: 8}}]}"
+    found = convert(read(f"apiVersion: v1\nkind: LimitRange\nmetadata: {{name: d, namespace: team}}\n{limits}\n"))
+    assert losses(found) == [
+        "LimitRange team/d: its default nvidia.com/gpu: 1 is given to containers beside their claims: remove it"
+    ]
+
+
+def test_the_slices_of_an_a30_are_counted_as_it_has_them() -> None:
+    selector = "nodeSelector: {nvidia.com/gpu.product: NVIDIA-A30}"
+    (lost,) = losses(convert(read(pod(above='annotations: {gpu-fraction: "0.3"}', below=selector))))
+    assert "2g.12gb, which has 2 of 4 compute and 2 of 4 memory slices" in lost
+
+
+def test_a_fraction_that_is_none_is_served_by_nothing() -> None:
+    (advice,) = advise(read(pod(above='annotations: {gpu-fraction: "1.3"}')), [(1, 36)], ())
+    (verdict,) = advice.verdicts
+    assert verdict.choice is Choice.NOTHING and verdict.reasons == (
+        "gpu-fraction '1.3' is not a number between 0 and 1",
+    )
 
 
 # ---- what nobody should write ----

@@ -11,6 +11,7 @@ import yaml
 from tonnage.errors import InputError
 from tonnage.objects import load
 from tonnage.provisioning import headroom
+from tonnage.simulation.extent import refuse_too_many_pods
 
 POD = {"containers": [{"name": "main", "image": "server", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}}]}
 TEMPLATE: dict[str, Any] = {
@@ -119,3 +120,30 @@ def test_what_its_definition_refuses_is_refused_with_file_and_field(
     with pytest.raises(InputError) as raised:
         objects(tmp_path, TEMPLATE, deployment(1), buffer(**spec))
     assert field in str(raised.value)
+
+
+@pytest.mark.parametrize("wanted", ['limits: {nvidia.com/gpu: "9e9"}', "percentage: 2000000000"])
+def test_room_for_more_pods_than_a_cluster_has_is_refused_before_any_is_made(wanted: str, tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        f"""\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: chat, namespace: team}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{a: b}}}}
+  template:
+    metadata: {{labels: {{a: b}}}}
+    spec: {{containers: [{{name: main, image: app, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]}}
+---
+apiVersion: autoscaling.x-k8s.io/v1beta1
+kind: CapacityBuffer
+metadata: {{name: spare, namespace: team}}
+spec:
+  scalableRef: {{kind: Deployment, name: chat}}
+  {wanted}
+"""
+    )
+    with pytest.raises(InputError, match=r"m\.yaml:14:spec: room for \d+ pods, expected at most 150,000"):
+        refuse_too_many_pods(load.read([file]).objects)

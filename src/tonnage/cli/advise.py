@@ -12,7 +12,7 @@ from tonnage.cli import answers, files, terminal
 from tonnage.cli.cluster import given, read_live
 from tonnage.cli.options import OUTPUT
 from tonnage.cli.piped import FILE
-from tonnage.errors import InputError, Where
+from tonnage.errors import InputError, Problem, Where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +69,10 @@ def devices(
     from tonnage.health.device_ways import advice
     from tonnage.health.device_ways.convert import convert
 
+    if write == _STDOUT and output != "table":
+        raise InputError.at(f"- and -o {output} both print", field="--write", hint="name a file to write")
+    if "none" in scaled_by and len(scaled_by) > 1:
+        raise InputError.at("none beside others", field="--nodes", hint="name what launches nodes, or none alone")
     asked = _versions(versions) or advice.releases()
     documents = _read(given(paths, context, kubeconfig, namespace))
     if write is not None and write != _STDOUT:
@@ -100,11 +104,16 @@ def _read(paths: Sequence[Path]) -> list[Written]:
     from tonnage.objects import load
 
     found = []
+    wrong: list[Problem] = []
     for tree in load.documents(paths):
         where = Where(tree.file, tree.line)
-        if not isinstance(tree.value, dict):
-            raise InputError.at("the document is not an object", file=tree.file, hint="expected apiVersion and kind")
-        found.append(Written(tree.value, where))
+        if isinstance(tree.value, dict):
+            wrong += load.misread(tree)
+            found.append(Written(tree.value, where))
+        else:
+            wrong.append(Problem(where, "the document is not an object", "expected apiVersion and kind"))
+    if wrong:
+        raise InputError(*wrong)
     if not found:
         raise InputError.at("no documents found", field="FILES", hint="expected Kubernetes manifests")
     return found
@@ -120,8 +129,10 @@ def _show(found: Sequence[DeviceAdvice], by: Sequence[str]) -> None:
         terminal.echo()
         say(f"{one.workload} asks for {one.asks}", "  ")
         width = max(len(verdict.choice) for verdict in one.verdicts)
-        for verdict in one.verdicts:
-            head = f"  {verdict.release[0]}.{verdict.release[1]}  {verdict.choice:{width}}  "
+        releases = [f"{verdict.release[0]}.{verdict.release[1]}" for verdict in one.verdicts]
+        longest = max(map(len, releases))
+        for release, verdict in zip(releases, one.verdicts, strict=True):
+            head = f"  {release:{longest}}  {verdict.choice:{width}}  "
             for number, reason in enumerate(verdict.reasons):
                 say(reason, " " * len(head), " " * len(head) if number else head)
 

@@ -266,7 +266,7 @@ def _figures(result: Result, head: Headline, look: Look) -> Table:
         ),
         *([("Faults", missed)] if missed else ()),
         *([("Tokens", f"{formats.count(head.tokens)} prompt and generated")] if result.services else ()),
-        ("Prices", f"{result.cost.region}, {result.cost.prices_as_of}"),
+        ("Prices", f"{result.cost.region}, {result.cost.prices_as_of or 'no date'}"),
     )
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style=look.style("dim"))

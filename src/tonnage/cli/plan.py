@@ -58,9 +58,9 @@ def plan(
 
     FILES are manifests, or a cluster as `kubectl get nodes,pods,nodepools,... -A -o yaml` prints it: nodes are
     planned for pending pods that do not fit on existing nodes. `-` is standard input; --context or
-    --kubeconfig reads a cluster as it is now. Without NodePools, nodes of any on-demand type are launched.
-    Node groups of an eksctl ClusterConfig are planned with too; with --like cluster-autoscaler they alone, by the flags
-    of the cluster-autoscaler Deployment among the FILES.
+    --kubeconfig reads a cluster as it is now. Without NodePools, nodes of any on-demand type are launched, GPUs of
+    80 GB and more before smaller ones. Node groups of an eksctl ClusterConfig are planned with too; with
+    --like cluster-autoscaler they alone, by the flags of the cluster-autoscaler Deployment among the FILES.
 
     Exit code 0 when all pods fit, 1 when some stay unschedulable, 2 when the input cannot be read.
 

@@ -142,7 +142,7 @@ def _said(manifest: Manifest, findings: Sequence[Finding], folder: str) -> Itera
             help_ = "add the EC2NodeClass, whose volumes say how much ephemeral-storage pods find"
             yield Finding("nodeclass-assumed", "warning", one.object, one.where, message, help=help_)
         elif one.rule == "nodes-assumed":
-            message = "no NodePools are among the files: nodes of any on-demand type are launched as pods need"
+            message = f"no NodePools are among the files: {assumed.LAUNCHED}"
             yield msgspec.structs.replace(one, message=message, help="add the cluster's NodePools")
         elif one.severity != "info" and one.object.kind in _SUPPLY:
             yield one

@@ -42,7 +42,7 @@ def show(report: PlanReport, *, quiet: bool) -> None:
     if more > 0:
         say(f"{more} more reasons (-o json has them)")
     if report.pods or report.plans[-1].nodes:
-        say(f"Prices: {report.region}, {report.prices_as_of}")
+        say(f"Prices: {report.region}, {report.prices_as_of or 'no date'}")
     if report.findings and not quiet:
         terminal.echo()
         output.print_findings(report.findings, output.console(), limit=len(report.findings))

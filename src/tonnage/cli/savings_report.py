@@ -183,7 +183,7 @@ def show(report: SavingsReport, *, quiet: bool) -> None:
         total = sum(share for _, share in one.parts)
         said = f"a guide's sum for {one.name}: {parts} = about {one.claimed:.0%}"
         say(f"{said}; added up they are {total:.0%}, one after the other {one.compounded:.1%}")
-    say(f"Prices: {report.prices_as_of}")
+    say(f"Prices: {report.prices_as_of or 'no date'}")
 
 
 def _percent(share: float) -> str:

@@ -4,6 +4,7 @@ Tables: ``data/claim_gates.csv``, ``data/claim_driver_gates.csv``, ``data/claim_
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ Release: TypeAlias = tuple[int, int]
 """A version of Kubernetes: (1, 36)."""
 CLAIMS = "DynamicResourceAllocation"
 EXTENDED, PARTITIONS, CONSUMED = "DRAExtendedResource", "DRAPartitionableDevices", "DRAConsumableCapacity"
+_RELEASE = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]+(?:[-+].*)?)?")
 WHOLE, PARTITION = "whole", "partition"
 """Devices that claims ask for: whole ones, or partitions that share counters."""
 
@@ -58,11 +60,12 @@ class ClaimAutoscaler(Struct, frozen=True):
 
 
 def release(text: str) -> Release:
-    """``1.36``, ``v1.36`` or ``1.36.3`` as a version. Raises ValueError for what is none."""
-    numbers = text.removeprefix("v").split(".")
-    if len(numbers) not in (2, 3) or not all(part.isdecimal() for part in numbers):
+    """``1.36``, ``v1.36``, ``1.36.3`` or what a server says of itself (``v1.36.3-eks-3025e55``) as a version. Raises
+    ValueError for what is none."""
+    found = _RELEASE.fullmatch(text)
+    if found is None:
         raise ValueError(f"{text} is not a version of Kubernetes")
-    return int(numbers[0]), int(numbers[1])
+    return int(found[1]), int(found[2])
 
 
 def _release(cell: str) -> Release | None:

@@ -63,10 +63,15 @@ class MigProfile(Struct, frozen=True):
         return self.sms is not None and self.memory_mib is not None
 
     @property
+    def of_compute_slices(self) -> int:
+        """How many compute slices the GPU has: one less than its eight memory slices, else as many."""
+        return 7 if self.of_memory_slices == 8 else self.of_memory_slices
+
+    @property
     def compute_share(self) -> float:
         """Share of the GPU's arithmetic."""
         if self.sms is None:
-            return self.compute_slices / (7 if self.of_memory_slices == 8 else self.of_memory_slices)
+            return self.compute_slices / self.of_compute_slices
         return self.sms / self.gpu_sms
 
     @property

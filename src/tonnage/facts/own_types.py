@@ -7,6 +7,7 @@ Source: aws/karpenter-provider-aws pkg/providers/instancetype/types.go (kubeRese
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from tonnage.errors import InputError, Problem, Where
@@ -24,6 +25,7 @@ VM_MEMORY_OVERHEAD = 0.075
 vm-memory-overhead-percent).
 """
 _EVICTION_MIB, _CMA_MIB = 100, 64
+_NAME = re.compile(r"(?=.{1,63}$)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MOST_CORES, _MOST_GIB, _MOST_GPUS, _MOST_PODS = 4096, 65_536, 64, 1000
 
 
@@ -32,6 +34,9 @@ def read(
 ) -> InstanceType | None:
     """The type that a row describes; None where it cannot be used, and ``problems`` say why."""
     before = len(problems)
+    if not _NAME.fullmatch(name):
+        hint = "it is the value of a label: letters, digits, -, _ and ., 63 at most"
+        problems.append(Problem(where("instance_type"), f"{name!r} cannot be the name of an instance type", hint))
     cores = _number("vcpu", cells, where, problems, _MOST_CORES)
     gib = _number("memory_gib", cells, where, problems, _MOST_GIB)
     pods = _number("max_pods", cells, where, problems, _MOST_PODS) if cells.get("max_pods") else KUBELET_MAX_PODS

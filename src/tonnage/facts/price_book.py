@@ -57,7 +57,8 @@ class Reservation(Struct, frozen=True, order=True):
 
 
 class PriceBook(Struct, frozen=True):
-    """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list. ``reservations`` have no
+    """Every known offering. ``as_of`` and ``region`` are those of the on-demand price list (``as_of`` is empty
+    where prices of one's own replace it and have no date). ``reservations`` have no
     price: they are paid for in any case. ``own_types``: instance types that only these prices know."""
 
     as_of: str

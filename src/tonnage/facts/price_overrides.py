@@ -83,7 +83,7 @@ def apply(bundled: price_book.PriceBook, path: Path) -> price_book.PriceBook:
     region = _region([*(one.zone for one in found), *(one.zone for one in reserved)], bundled.region, path)
     if region != bundled.region:
         mine = [(o.name, _offering(o, o.zone)) for o in found]
-        as_of = max((o.as_of for o in found), default="") or bundled.as_of
+        as_of = max((o.as_of for o in found), default="")
         return price_book.book(as_of, region, mine, reserved, types)
     offers = {
         (name, offer.zone, offer.capacity_type): offer

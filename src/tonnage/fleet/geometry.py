@@ -131,12 +131,11 @@ def geometry(gpu: str) -> Geometry | None:
 
 def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str], card: gpus.Gpu) -> ComputeSlot:
     count, bits = profile.compute_slices, (1 << profile.compute_slices) - 1
-    whole = 7 if profile.of_memory_slices == 8 else profile.of_memory_slices
     slot = Slot(
         profile.name,
         profile.resource,
         {start: bits << start for start in profile.starts},
-        1000 * count // whole,
+        1000 * count // profile.of_compute_slices,
         parent.usable_mib(card) * count // parent.compute_slices,
     )
     first = min(parent.starts)
@@ -146,11 +145,10 @@ def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str]
 
 def _slot(profile: mig.MigProfile, card: gpus.Gpu) -> Slot:
     bits, media = (1 << profile.memory_slices) - 1, MEDIA if "+me" in profile.name else 0
-    whole = 7 if profile.of_memory_slices == 8 else profile.of_memory_slices
     return Slot(
         profile.name,
         profile.resource,
         {start: bits << start | media for start in sorted(profile.starts)},
-        1000 * profile.compute_slices // whole,
+        1000 * profile.compute_slices // profile.of_compute_slices,
         profile.usable_mib(card),
     )

@@ -35,6 +35,7 @@ from tonnage.objects import (
     quota,
     ray,
     storage,
+    templates,
     training,
     unknown,
     validate,
@@ -122,6 +123,7 @@ _TELLS = frozenset({("v1", "Event"), ("events.k8s.io/v1", "Event")})
 """Kinds that only tell what has happened to others: of a pod, `tonnage why` repeats them."""
 CONFIG = "config.json"
 SUFFIXES = (".yaml", ".yml", ".json")
+_AMOUNTS = re.compile(r"\.resources\.(limits|requests)\b")
 _IN_ITEM = re.compile(r"items\[(\d+)\]\.")
 T = TypeVar("T", bound=KubeObject)
 
@@ -193,7 +195,31 @@ def documents(paths: Sequence[Path]) -> Iterator[Tree]:
         trees = list(_trees(file))
         if alone or not beside.is_other([one.value for one in trees]):
             for tree in trees:
+                if tree.problems:
+                    raise InputError(*tree.problems)
                 yield from _flatten(tree)
+
+
+def misread(tree: Tree) -> list[Problem]:
+    """Why it is not known what the pods of a document ask for: values of wrong types, amounts that the API server
+    refuses. Of claims, and of kinds that are not read here, nothing is said."""
+    content = tree.value
+    version, kind = content.get("apiVersion"), content.get("kind")
+    type_ = KINDS.get((version, kind)) if _is_name(version) and _is_name(kind) else None
+    if type_ is None or kind in dra_versions.KINDS:
+        return []
+    origin, content = Origin(tree.file, tree.line), without_nulls(content)
+    at = partial(place, origin, tree.lines)
+    specs = [path for path, _, _ in templates.pod_specs(content, "", {})]
+    of_pods = tuple(f"{path}." for path in specs) + tuple(
+        f"{path.removesuffix('spec')}metadata.annotations" for path in specs
+    )
+    typed = convert(content, type_, tree.written)
+    if isinstance(typed, list):
+        wrong = [Problem(at(one.field), one.message, one.hint) for one in typed]
+        return [one for one in wrong if one.where.field.startswith(of_pods)]
+    refused = validate.check(typed.remember(origin, tree.lines, content), at)
+    return [one for one in refused if one.where.field.startswith(of_pods) and _AMOUNTS.search(one.where.field)]
 
 
 def _is_config(value: Any) -> bool:

@@ -24,6 +24,10 @@ from tonnage.provisioning import labels
 NAME = "assumed"
 """With it the names of all that is assumed begin: of the NodePools, those with CPUs alone are used first, then those
 with GPUs that hold most models."""
+LAUNCHED = (
+    "nodes of any on-demand type are launched as pods need,"
+    " those with GPUs of 80 GB and more before those with smaller ones"
+)
 _SOME_NODES = (
     "engine-exceeds-gpu-memory",
     "format-not-on-gpu",
@@ -86,9 +90,7 @@ def said(manifest: Manifest, findings: Iterable[Finding], folder: str) -> Iterat
         if one.object.kind not in ("NodePool", "EC2NodeClass") or not one.object.name.startswith(NAME):
             yield one
     if any(isinstance(one, karpenter.NodePool) and one.name == NAME for one in manifest.objects):
-        message = (
-            "the manifests have neither Nodes nor NodePools: nodes of any on-demand type are launched as pods need"
-        )
+        message = f"the manifests have neither Nodes nor NodePools: {LAUNCHED}"
         help_ = "add the cluster's Nodes or NodePools, or a scenario.yaml with a fleet"
         yield Finding("nodes-assumed", "info", Ref("Folder", folder), Where(folder), message, help=help_)
 

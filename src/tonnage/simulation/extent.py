@@ -6,15 +6,17 @@ clusters go to 65,000 nodes (https://cloud.google.com/kubernetes-engine/docs/con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tonnage.errors import InputError, Problem
 from tonnage.health.counting import at_most
 from tonnage.objects import core, quantity
 from tonnage.objects.autoscaling import HorizontalPodAutoscaler
 from tonnage.objects.base import KubeObject, where
+from tonnage.objects.buffers import CapacityBuffer
 from tonnage.objects.keda import ScaledObject
 from tonnage.objects.templates import templates
+from tonnage.provisioning import headroom
 from tonnage.simulation.scenario import Scenario
 
 NODES = 65_000
@@ -26,7 +28,7 @@ DEVICES = 1_024
 def refuse_too_much(scenario: Scenario, objects: Iterable[KubeObject]) -> None:
     """Raises InputError where there are more nodes or pods than a cluster has, with the number that says so."""
     given = tuple(objects)
-    problems = [*_nodes(scenario), *_pods(given), *_devices(given)]
+    problems = [*_nodes(scenario), *_pods(given), *_buffers(given), *_devices(given)]
     if problems:
         raise InputError(*problems)
 
@@ -34,7 +36,7 @@ def refuse_too_much(scenario: Scenario, objects: Iterable[KubeObject]) -> None:
 def refuse_too_many_pods(objects: Iterable[KubeObject]) -> None:
     """The same of objects alone."""
     given = tuple(objects)
-    problems = (*_pods(given), *_devices(given))
+    problems = (*_pods(given), *_buffers(given), *_devices(given))
     if problems:
         raise InputError(*problems)
 
@@ -74,3 +76,15 @@ def _pods(objects: Iterable[KubeObject]) -> Iterator[Problem]:
             message = f"{total} pods, expected at most {PODS:,}: no cluster has more"
             yield Problem(where(one, field), message, "is it a typing error?")
             return
+
+
+def _buffers(objects: Sequence[KubeObject]) -> Iterator[Problem]:
+    """CapacityBuffers, whose limits and percentages make pods too."""
+    written = {(one.namespace or "default", one.name): one for one in objects if isinstance(one, CapacityBuffer)}
+    for buffer in headroom.read(objects) if written else ():
+        pods = buffer.count(buffer.replicas)
+        if pods > PODS:
+            message = f"room for {pods} pods, expected at most {PODS:,}: no cluster has more"
+            yield Problem(
+                where(written[buffer.ref.namespace, buffer.ref.name], "spec"), message, "is it a typing error?"
+            )

@@ -18,7 +18,7 @@ from tonnage.facts.labels import GPU
 from tonnage.fleet import asks
 from tonnage.health.device_ways.dead import Revival
 from tonnage.health.device_ways.pods import PodsToConvert, pods_of
-from tonnage.health.device_ways.written import Written, inner, listed
+from tonnage.health.device_ways.written import Written, inner, listed, without_owned
 from tonnage.objects import core
 
 DYNAMIC_MIG = "DynamicMIG"
@@ -53,13 +53,15 @@ class DeviceAdvice(Struct, frozen=True):
 
 
 class _Asked(NamedTuple):
-    """``devices``: WHOLE, PARTITION, or empty where there is nothing that an autoscaler could know."""
+    """``devices``: WHOLE, PARTITION, or empty where there is nothing that an autoscaler could know. ``refused``: why
+    nothing serves it."""
 
     text: str
     devices: str
     claims: bool = False
     spans: bool = False
     ask: asks.Ask = asks.NOTHING
+    refused: str = ""
 
 
 def releases() -> tuple[Release, ...]:
@@ -90,7 +92,7 @@ def autoscalers(documents: Sequence[Written]) -> tuple[str, ...]:
 def advise(documents: Sequence[Written], versions: Sequence[Release], scaled_by: Sequence[str]) -> list[DeviceAdvice]:
     """The advice for every template of pods that asks for GPUs, in order. ``scaled_by``: the autoscalers
     that launch the nodes; none: nodes are there, or nobody knows."""
-    revived = Revival(documents).run()
+    revived = Revival(without_owned(documents)[0]).run()
     classes = asked_classes(revived)
     found = []
     for one in revived:
@@ -141,6 +143,8 @@ def _asked(of: PodsToConvert, classes: dict[tuple[str, str, str], tuple[str, ...
     ask, spec = of.ask(), of.read()
     if spec is None or ask == asks.NOTHING:
         return None
+    if ask.refused:
+        return _Asked("what no scheduler reads", "", ask=ask, refused=ask.refused)
     if ask.shares:
         amount = f"{ask.milli / asks.FULL:g} of a GPU" if ask.kind is asks.Kind.SHARE else "part of a GPU's memory"
         return _Asked(amount, "", ask=ask)
@@ -160,6 +164,8 @@ def _verdict(asked: _Asked, release: Release, scaled_by: Sequence[str]) -> Devic
 
 def _chosen(asked: _Asked, release: Release, scaled_by: Sequence[str]) -> tuple[Choice, list[str]]:
     gates = claim_support.gates()
+    if asked.refused:
+        return Choice.NOTHING, [asked.refused]
     if asked.claims:
         return _for_claims(asked, release, scaled_by)
     if asked.ask.shares:

@@ -12,7 +12,7 @@ from tonnage.errors import Where
 from tonnage.health.device_ways.advice import asked_classes
 from tonnage.health.device_ways.dead import Revival
 from tonnage.health.device_ways.pods import Conversion
-from tonnage.health.device_ways.written import Note, Written
+from tonnage.health.device_ways.written import Note, Written, without_owned
 from tonnage.objects.dump import plain
 
 
@@ -31,10 +31,11 @@ class Converted(Struct, frozen=True):
 def convert(documents: Sequence[Written]) -> Converted:
     """The documents of one input with ResourceClaims. Nothing is left out that no note names; documents without
     devices are as they were."""
-    revival = Revival(documents)
+    kept, left_out = without_owned(documents)
+    revival = Revival(kept)
     pods = Conversion(revival.run())
     made = pods.run()
-    notes = [*revival.notes, *pods.notes]
+    notes = [*left_out, *revival.notes, *pods.notes]
     classes = _missing_classes(made)
     for one in classes:
         text = "is added as NVIDIA's driver brings it: leave it out where the driver is installed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from tonnage.facts.mig import MigProfile
 from tonnage.fleet import asks
 from tonnage.health.device_ways.written import Note, Written, inner, listed, part, word
 from tonnage.objects import core, dra
+from tonnage.objects.decode import without_nulls
 from tonnage.objects.nvidia_device_configs import API_VERSION
 from tonnage.objects.templates import pod_specs
 from tonnage.workloads.admission.claim_quotas import PER_CLASS, REQUESTED
@@ -44,18 +46,19 @@ class PodsToConvert(NamedTuple):
         """How many pods there are, where the object says so."""
         if self.of.kind == "Pod":
             return 1
-        replicas = inner(self.of.content, "spec").get("replicas", 1)
+        replicas = without_nulls(inner(self.of.content, "spec")).get("replicas", 1)
         return replicas if self.of.kind in _SINGLE and isinstance(replicas, int) else None
 
     @property
     def annotations(self) -> dict[str, str]:
         """Of the pods."""
-        return {name: str(value) for name, value in inner(self.above, "metadata", "annotations").items()}
+        written = without_nulls({"annotations": inner(self.above, "metadata", "annotations")})
+        return {name: str(value) for name, value in written["annotations"].items()}
 
     def read(self) -> core.PodSpec | None:
         """The spec, None where it cannot be read as one."""
         try:
-            return msgspec.convert(self.spec, core.PodSpec, strict=False)
+            return msgspec.convert(without_nulls(self.spec), core.PodSpec, strict=False)
         except msgspec.ValidationError:
             return None
 
@@ -94,6 +97,7 @@ class Conversion:
         self._made: list[Written] = []
         self._claims = {one.key: one for one in self._documents if one.kind == "ResourceClaim"}
         self._templates = {one.key: one for one in self._documents if one.kind == "ResourceClaimTemplate"}
+        self._names = {*self._claims, *self._templates}
         self._used = {key for one in self._documents for of in pods_of(one) for key in _named(of)}
 
     def run(self) -> list[Written]:
@@ -106,6 +110,8 @@ class Conversion:
                 self._devices(of)
             if one.kind == "ResourceQuota":
                 self._quota(one)
+            elif one.kind == "LimitRange":
+                self._defaults(one)
             found += [*self._made, one]
         return found
 
@@ -180,9 +186,9 @@ class Conversion:
         uses: dict[str, list[str]] = {}
         for one in asked.mappings:
             uses.setdefault(one.container_name, []).append(one.request_name)
-        self._template(of, {"requests": requests}, uses, set(classes))
+        template = self._template(of, {"requests": requests}, uses, set(classes))
         said = ", ".join(f"{name}: {n}" for name, n in sorted(core.pod_requests(spec).items()) if name in classes)
-        self._say(of, f"{said} are devices of the ResourceClaimTemplate {_name(of)}")
+        self._say(of, f"{said} are devices of the ResourceClaimTemplate {template}")
 
     def _replicas(self, of: PodsToConvert, spec: core.PodSpec) -> None:
         if (of.pods or 0) > dra.MOST_CONSUMERS or of.pods is None:
@@ -208,7 +214,8 @@ class Conversion:
             request = {"name": "gpu", "exactly": exactly}
             uses = {str(of.spec["containers"][0].get("name")): ["gpu"]}
             self._template(of, {"requests": [request]}, uses, resources)
-            parts = f"{profile.compute_slices} of 7 compute and {profile.memory_slices} of {profile.of_memory_slices}"
+            parts = f"{profile.compute_slices} of {profile.of_compute_slices} compute and"
+            parts += f" {profile.memory_slices} of {profile.of_memory_slices}"
             self._lose(of, f"{named} is the MIG profile {profile.name}, which has {parts} memory slices, and no more")
         elif ask.kind is asks.Kind.SHARE and of.pods is not None and of.pods * ask.milli <= asks.FULL:
             limits = {"defaultActiveThreadPercentage": ask.milli * 100 // asks.FULL}
@@ -236,36 +243,45 @@ class Conversion:
             "config": [{"requests": ["gpu"], "opaque": {"driver": DRIVER, "parameters": parameters}}],
         }
         spec = {"devices": devices}
-        self._make(of, "ResourceClaim", spec, {"resourceClaimName": _name(of)}, {one: [] for one in containers})
+        self._make(of, "ResourceClaim", "resourceClaimName", spec, {one: [] for one in containers})
         self._strip(of, resources)
 
     def _template(
         self, of: PodsToConvert, devices: Mapping[str, Any], uses: Mapping[str, list[str]], resources: set[str]
-    ) -> None:
+    ) -> str:
+        """Its name."""
         spec = {"spec": {"devices": dict(devices)}}
-        self._make(of, "ResourceClaimTemplate", spec, {"resourceClaimTemplateName": _name(of)}, uses)
+        name = self._make(of, "ResourceClaimTemplate", "resourceClaimTemplateName", spec, uses)
         self._strip(of, resources)
+        return name
 
     def _make(
         self,
         of: PodsToConvert,
         kind: str,
+        field: str,
         spec: Mapping[str, Any],
-        named: Mapping[str, str],
         uses: Mapping[str, Sequence[str]],
-    ) -> None:
-        """The claim or template, and the pods that use it: containers with the requests that they use; none: all."""
-        meta = {"name": _name(of), "namespace": of.of.key[0]}
+    ) -> str:
+        """The claim or template, whose name is returned, and the pods that use it by the ``field``: containers with the
+        requests that they use; none: all."""
+        namespace = of.of.key[0]
+        name = next(one for one in _names(of) if (namespace, one) not in self._names)
+        self._names.add((namespace, name))
+        taken = {word(one, "name") for one in listed(of.spec, "resourceClaims")}
+        claim = next(one for one in _numbered(_CLAIM) if one not in taken)
+        meta = {"name": name, "namespace": namespace}
         self._made.append(
             Written({"apiVersion": dra.V1, "kind": kind, "metadata": meta, "spec": dict(spec)}, of.of.where)
         )
-        of.spec["resourceClaims"] = [*listed(of.spec, "resourceClaims"), {"name": _CLAIM, **named}]
+        of.spec["resourceClaims"] = [*listed(of.spec, "resourceClaims"), {"name": claim, field: name}]
         for one in _containers(of.spec):
             requests = uses.get(str(one.get("name")))
             if requests is not None:
-                claims = [{"name": _CLAIM, "request": request} for request in requests] or [{"name": _CLAIM}]
+                claims = [{"name": claim, "request": request} for request in requests] or [{"name": claim}]
                 resources = part(one, "resources")
                 resources["claims"] = [*listed(resources, "claims"), *claims]
+        return name
 
     def _strip(self, of: PodsToConvert, resources: set[str]) -> None:
         """The pods ask the device plugin no more."""
@@ -277,9 +293,12 @@ class Conversion:
                     one["resources"].pop(field)
                     one["resources"] |= {field: left} if left else {}
         if any(name in of.annotations for name in _KAI):
-            annotations = part(part(of.above, "metadata"), "annotations")
+            meta = part(of.above, "metadata")
+            annotations = part(meta, "annotations")
             for name in _KAI:
                 annotations.pop(name, None)
+            if not annotations:
+                meta.pop("annotations")
 
     # ---- quotas ----
 
@@ -294,6 +313,14 @@ class Conversion:
         for name in sorted(name for name in hard if name.startswith(REQUESTED + MIG_PREFIX)):
             text = f"{name} counts no claims: a quota of the class {MIG_CLASS} counts MIG devices of all profiles"
             self._note(one, text, lost=True)
+
+    def _defaults(self, one: Written) -> None:
+        """Containers that ask for nothing get what a LimitRange says, also those that use claims."""
+        for limit in listed(one.content.get("spec"), "limits"):
+            defaults = {**inner(limit, "defaultRequest"), **inner(limit, "default")}
+            for name in sorted(name for name in defaults if _is_served(str(name))):
+                text = f"its default {name}: {defaults[name]} is given to containers beside their claims: remove it"
+                self._note(one, text, lost=True)
 
     def _note(self, one: Written, text: str, *, lost: bool = False) -> None:
         self.notes.append(Note(one.title, one.where, text, lost))
@@ -331,9 +358,23 @@ def profile_of(resource: str) -> str:
     return next((one.name for one in known), resource.removeprefix(MIG_PREFIX))
 
 
-def _name(of: PodsToConvert) -> str:
-    suffix = f"-{_CLAIM}" + (f"-{of.number}" if of.number else "")
-    return of.of.key[1][: _LONGEST_NAME - len(suffix)].rstrip("-.") + suffix
+def _names(of: PodsToConvert) -> Iterator[str]:
+    """What a claim of these pods may be called, the best first: workloads of several kinds may have one name."""
+    own = of.of.key[1] or word(inner(of.of.content, "metadata"), "generateName").rstrip("-.")
+    kind, number = of.of.kind.lower(), f"-{of.number}" if of.number else ""
+    if own:
+        yield _cut(own, f"-{_CLAIM}{number}")
+    for suffix in _numbered(f"-{kind}-{_CLAIM}{number}" if own else f"{kind}-{_CLAIM}{number}"):
+        yield _cut(own, suffix)
+
+
+def _cut(name: str, suffix: str) -> str:
+    return name[: max(0, _LONGEST_NAME - len(suffix))].rstrip("-.") + suffix
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
 def _askers(spec: core.PodSpec, resource: str) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from tonnage.errors import Where
 from tonnage.objects.base import DEFAULT_NAMESPACE
+from tonnage.objects.templates import pod_specs
 
 
 class Written(NamedTuple):
@@ -91,3 +93,39 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         return
     for name, one in value.items():
         yield from leaves(one, f"{path}.{name}" if path else str(name))
+
+
+def without_owned(documents: Sequence[Written]) -> tuple[list[Written], list[Note]]:
+    """The documents without pods, what makes pods, and claims that a controller made for another of them, as in a dump
+    of a cluster: it recreates them. A note for each of those others."""
+    known = {(one.kind, *one.key): one for one in documents}
+    kept: list[Written] = []
+    owned: dict[tuple[str, str, str], Counter[str]] = {}
+    for one in documents:
+        maker = _maker(one, known)
+        if maker is None:
+            kept.append(one)
+            continue
+        while (above := _maker(maker, known)) is not None:
+            maker = above
+        owned.setdefault((maker.kind, *maker.key), Counter())[one.kind] += 1
+    notes = []
+    for key, kinds in owned.items():
+        made = ", ".join(f"{number} {kind}{'s' if number != 1 else ''}" for kind, number in sorted(kinds.items()))
+        maker = known[key]
+        notes.append(Note(maker.title, maker.where, f"what is made from it is left out, as it is recreated: {made}"))
+    return kept, notes
+
+
+def _maker(one: Written, known: Mapping[tuple[str, str, str], Written]) -> Written | None:
+    """The document whose controller made this one; of what has neither pods nor devices none."""
+    for owner in listed(inner(one.content, "metadata"), "ownerReferences"):
+        maker = known.get((word(owner, "kind"), one.key[0], word(owner, "name"))) if owner.get("controller") else None
+        if maker is not None and maker is not one and (one.kind == "ResourceClaim" or _has_pods(one)):
+            uids = {word(owner, "uid"), word(inner(maker.content, "metadata"), "uid")} - {""}
+            return maker if len(uids) < 2 else None
+    return None
+
+
+def _has_pods(one: Written) -> bool:
+    return next(pod_specs(one.content, "", {}), None) is not None

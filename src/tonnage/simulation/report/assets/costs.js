@@ -25,7 +25,7 @@ function costRow(line, color, most) {
 
 function costs(run) {
   const { lines, total_micro_usd: total, region, prices_as_of: asOf } = run.cost;
-  byId("cost-hint").textContent = `${fmt.usd(total)} in all: every node's price for as long as it was billed, at the prices of ${region}, ${asOf}.`;
+  byId("cost-hint").textContent = `${fmt.usd(total)} in all: every node's price for as long as it was billed, at the prices of ${region}, ${asOf || "no date"}.`;
   const colors = new Map(run.services.flatMap((service, i) => [[service.name, ownerColor(i)], [service.workload, ownerColor(i)]]));
   const sorted = lines.filter((line) => costOf(line) > 0).sort((a, b) => (a.owner === "") - (b.owner === "") || costOf(b) - costOf(a));
   const most = Math.max(1, maximum(sorted.map(costOf)));

@@ -13,7 +13,7 @@ function intro(run, head) {
   byId("lead").replaceChildren(...parts);
   const meta = {
     Policy: run.policy, Duration: fmt.seconds(run.duration_s), Seed: String(run.seed), Traffic: run.traffic_source || "none", Manifests: run.manifests,
-    Prices: `${run.cost.region}, ${run.cost.prices_as_of}`,
+    Prices: `${run.cost.region}, ${run.cost.prices_as_of || "no date"}`,
   };
   byId("meta").replaceChildren(...Object.entries(meta).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   byId("check").replaceChildren(...checkNote(run.check));
