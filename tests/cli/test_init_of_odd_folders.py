@@ -16,6 +16,7 @@ from tonnage.apiserver import kubeconfig
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.http import Server
 from tonnage.apiserver.inprocess import InProcess
+from tonnage.errors import InputError
 from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.resources import ALL, NAMESPACES
 from tonnage.kube.verbs import Client
@@ -168,3 +169,91 @@ policies: {{as-written: {{manifests: {FOLDERS / "unnamed-models"}}}}}
     ]
     assert "nothing is known of the model at /models/ours" in found.message
     assert "models: {/models/ours: …}" in str(found.help)
+
+
+DEPLOYMENT = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat}
+spec:
+  selector: {matchLabels: {app: chat}}
+  template:
+    metadata: {labels: {app: chat}}
+    spec: {containers: [{name: chat, image: chat}]}
+"""
+
+
+def chart(folder: Path, name: str = "chat") -> Path:
+    """A Helm chart with a template that is no YAML, one that is, values, and an object that needs no rendering."""
+    files = {
+        "Chart.yaml": f"apiVersion: v2\nname: {name}\nversion: 0.1.0\n",
+        "values.yaml": "replicas: 2\n",
+        "templates/chat.yaml": "{{- if .Values.replicas }}\nkind: Deployment\n{{- end }}\n",
+        "templates/plain.yaml": DEPLOYMENT.replace("name: chat", "name: plain"),
+        "crds/own.yaml": DEPLOYMENT.replace("name: chat", f"name: {name}-own"),
+    }
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_of_a_chart_only_what_needs_no_rendering_is_read(tmp_path: Path) -> None:
+    """The subchart is rendered with the chart, so that it is told of once."""
+    whole = chart(tmp_path / "my charts" / "chat")
+    chart(whole / "charts" / "cache", "cache")
+    (tmp_path / "beside.yaml").write_text(DEPLOYMENT, encoding="utf-8")
+    found = load.read([tmp_path])
+    assert sorted(one.name for one in found.objects) == ["cache-own", "chat", "chat-own"]
+    assert [(one.where.file, one.hint) for one in found.problems] == [
+        (str(whole / "Chart.yaml"), f"helm template '{whole}' | tonnage … -")
+    ]
+
+
+def test_a_folder_of_nothing_but_a_chart_says_how_to_render_it(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = chart(tmp_path / "chat")
+    (folder / "crds" / "own.yaml").unlink()
+    for command in (("check", folder), ("init", folder, "--to", tmp_path / "made")):
+        ran = tonnage(capfd, *command)
+        assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+        assert "no objects found: a Helm chart is not rendered here" in ran.err
+        assert f"helm template {folder} | tonnage" in ran.err
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_overlay_whose_objects_are_elsewhere_says_how_to_build_it(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    overlay = tmp_path / "prod"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text("resources: [../base]\n", encoding="utf-8")
+    ran = tonnage(capfd, "init", overlay, "--to", tmp_path / "made")
+    assert ran.code == 2
+    assert "no objects found: what kustomize changes or generates" in ran.err
+    assert f"kubectl kustomize {overlay} | tonnage" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("kind: Pod\n{{- with .x }}\nmetadata: {}\n{{- end }}\n", "helm template CHART"),
+        ('{{ if .x }}\nkind: Pod\n{{ end }}\n', "helm template CHART"),
+        ('kind: Pod\nmetadata:\n  note: "{{ $labels.pod }}"\n name: x\n', "check the indentation"),
+    ],
+)  # fmt: skip
+def test_a_template_is_told_from_yaml_with_a_mistake(tmp_path: Path, text: str, hint: str) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        load.read([file])
+    assert hint in str(raised.value)
+
+
+def test_a_scenario_is_not_put_below_a_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text(DEPLOYMENT, encoding="utf-8")
+    for to in (file, file / "made"):
+        ran = tonnage(capfd, "init", file, "--to", to)
+        assert (ran.code, ran.err) == (2, f"error: {file}:--to: is a file (name a folder)\n")
+    assert file.read_text(encoding="utf-8") == DEPLOYMENT

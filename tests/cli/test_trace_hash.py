@@ -312,3 +312,39 @@ def test_a_models_own_tokenizer_gives_its_tokens(capfd: pytest.CaptureFixture[st
     assert lines[0]["hash_ids"] == lines[1]["hash_ids"] == [0, 1, 2]
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
     assert "not a tokenizer" in refused(capfd, log, "--tokenizer", tmp_path).err
+
+
+def test_lines_that_hide_their_requests_are_counted_and_the_first_is_named(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As `kubectl logs --timestamps` writes them; empty lines are none."""
+    record = {"ts": 1, "token_ids": [1] * 20, "output_length": 2}
+    stamped = f"2026-03-02T09:00:00Z {json.dumps(record)}"
+    ran = refused(capfd, written(tmp_path / "stamped", ["", stamped, stamped]))
+    assert "no request in it: 2 lines, the first of them 2, passed over: neither JSON nor a request" in ran.err
+    ran = tonnage(capfd, "trace", "hash", written(tmp_path / "mixed", [record, stamped]), "-o", tmp_path / "made")
+    assert "  1 line, 2, passed over: neither JSON nor a request in vLLM's log" in ran.out.splitlines()
+
+
+def test_a_log_of_requests_without_tokens_says_that_it_has_nothing_else(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = written(tmp_path / "log", [{"ts": 1, "token_ids": [1], "output_length": 0}])
+    assert "no request in it: 1 left out: no tokens in or out; 1 with the output tokens that are logged" in (
+        refused(capfd, log).err
+    )
+
+
+def test_a_rate_instead_of_the_times_of_a_log_is_told(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    records = [{"ts": 7 * at, "token_ids": [1] * 20, "output_length": 2} for at in range(3)]
+    out = tmp_path / "made"
+    ran = tonnage(capfd, "trace", "hash", written(tmp_path / "log", records), "-o", out, "--rate", 2)
+    assert [json.loads(line)["timestamp"] for line in out.read_text(encoding="utf-8").splitlines()] == [0, 500, 1_000]
+    assert "  3 with a time by --rate, not by the log" in ran.out.splitlines()
+
+
+@pytest.mark.parametrize(("ids", "told"), [([], "an empty prompt"), ([1, -3], "nor token ids throughout")])
+def test_token_ids_that_are_none_are_not_said_to_be_missing(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, ids: list[int], told: str
+) -> None:
+    assert told in refused(capfd, written(tmp_path / "log", [{"ts": 1, "token_ids": ids, "max_tokens": 1}])).err

@@ -152,6 +152,8 @@ def test_of_a_scenario_the_pods_are_those_of_the_time_asked_for(
         (["chat-", CLUSTER], "did you mean"),
         (["finetune", CLUSTER, "--placement", "binpak"], "did you mean binpack?"),
         (["finetune", CLUSTER, "--at", "1h"], "--at"),
+        (["finetune", CLUSTER, "--seed", "0"], "--seed: is of a scenario"),
+        (["finetune", CLUSTER, "--policy", "slo"], "--policy: is of a scenario"),
         (["finetune", "nowhere.yaml"], "nowhere.yaml"),
         (["x", TRAINING, "--at", "soon"], "is not a time"),
         (["x", TRAINING, "--at", "99h"], "after the scenario's end"),

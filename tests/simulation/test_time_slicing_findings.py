@@ -56,6 +56,31 @@ def test_a_mode_that_does_not_exist_or_is_of_no_part_of_a_gpu_is_a_finding(mode:
     assert all(repr(mode) in one.message or "no annotation gpu-fraction" in one.message for one in found)
 
 
+@pytest.mark.parametrize(
+    ("kind", "head", "tail", "template"),
+    [
+        ("apps/v1, kind: Deployment", "selector: {matchLabels: {a: b}}, template: {", "}", "spec.template."),
+        ("batch/v1, kind: Job", "template: {", "}", "spec.template."),
+        ("jobset.x-k8s.io/v1alpha2, kind: JobSet", "replicatedJobs: [{name: a, template: {spec: {template: {", "}}}}]", "spec.replicatedJobs[0].template.spec.template."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("of_pods", ["", ", tonnage.dev/gpu-time-slicing: fair"])
+def test_a_mode_of_a_workload_instead_of_its_pods_is_a_finding_that_says_where_it_goes(
+    tmp_path: Path, kind: str, head: str, tail: str, template: str, of_pods: str
+) -> None:
+    pod = "spec: {restartPolicy: RESTART, containers: [{name: c, image: c}]}".replace(
+        "RESTART", "Always" if "apps" in kind else "Never"
+    )
+    inner = f'metadata: {{labels: {{a: b}}, annotations: {{gpu-fraction: "0.5"{of_pods}}}}}, {pod}'
+    own = "metadata: {name: x, namespace: research, annotations: {tonnage.dev/gpu-time-slicing: strict}}"
+    (tmp_path / "x.yaml").write_text(f"{{apiVersion: {kind}, {own}, spec: {{{head}{inner}{tail}}}}}\n")
+    made = run.set_up(scenario.of_files([tmp_path]), scenario.AS_WRITTEN).configuration
+    found = [one for one in made.findings if one.rule == "gpu-time-slicing-no-effect"]
+    assert [(one.where.field, one.help) for one in found] == [
+        ("metadata.annotations.tonnage.dev/gpu-time-slicing", f"move it to {template}metadata.annotations")
+    ] * (not of_pods)
+
+
 @pytest.mark.parametrize(("written", "told"), [("odd", 1), ("long", 0), ('"3"', 0), ('"-1"', 1)])
 def test_an_interval_that_does_not_exist_is_a_finding_at_the_labels_of_the_nodes(
     tmp_path: Path, written: str, told: int

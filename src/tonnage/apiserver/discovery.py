@@ -47,7 +47,7 @@ _ELSEWHERE = {
     "networking.k8s.io": "networking.k8s.io is",
     "admissionregistration.k8s.io": "admission webhooks are",
     "apiregistration.k8s.io": "APIServices are",
-    "autoscaling/v1": "autoscaling/v1 is (use autoscaling/v2)",
+    "autoscaling/v1": "autoscaling/v1 (as older kubectl autoscale writes; use autoscaling/v2) is",
 }
 
 

@@ -85,6 +85,8 @@ class _Making:
     def folder(self, of: Path) -> None:
         """The folders in which a file is to be."""
         for one in (*reversed(of.parent.parents), of.parent):
+            if one.exists() and not one.is_dir():
+                raise InputError.at("is a file", file=str(one), field="--to", hint="name a folder")
             if not one.exists():
                 one.mkdir()
                 self._made.append(one)

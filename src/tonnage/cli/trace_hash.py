@@ -55,7 +55,10 @@ _PATH = click.Path(path_type=Path)
     "Without it blocks are numbered as they come.",
 )
 @click.option(
-    "--rate", type=Finite(0, min_open=True), metavar="N", help="Requests (sessions) per second; for logs without times."
+    "--rate",
+    type=Finite(0, min_open=True),
+    metavar="N",
+    help="Requests (sessions) per second: for logs without times, or instead of their times.",
 )
 @click.option(
     "--turn-gap",
@@ -116,27 +119,43 @@ def hash_(
         if show:
             terminal.echo(f"\r{count:,} requests", err=True, nl=False)
 
-    found = hash_log(request_logs.read(text, name), name, _tokenizer(tokenizer), choice, each)
+    passed: list[int] = []
+    found = hash_log(request_logs.read(text, name, passed.append), name, _tokenizer(tokenizer), choice, each)
     if show:
         terminal.echo("", err=True)
     if not found.lines:
-        raise InputError.at("no request in it", file=name, hint="see `tonnage trace hash --help` for what is read")
+        reasons = "; ".join(_counted(found, passed))
+        message = f"no request in it{': ' if reasons else ''}{reasons}"
+        raise InputError.at(message, file=name, hint="see `tonnage trace hash --help` for what is read")
     made = b"".join(line + b"\n" for line in found.lines)
     if out == STDIN:
         terminal.echo(made, nl=False)
     else:
         files.write(out, made.decode())
     if not quiet:
-        terminal.echo(_told(out, found, block_size), err=out == STDIN)
+        terminal.echo(_told(out, found, passed, block_size), err=out == STDIN)
 
 
-def _told(out: Path, found: Hashed, block_size: int) -> str:
+def _told(out: Path, found: Hashed, passed: Sequence[int], block_size: int) -> str:
     name = "trace" if out == STDIN else str(out)
     lines = [
         f"{name}: {len(found.lines):,} request{'' if len(found.lines) == 1 else 's'}, blocks of {block_size} tokens"
     ]
-    lines += [f"  {count:,} {what}" for what, count in sorted(found.counts.items())]
+    lines += [f"  {one}" for one in _counted(found, passed)]
     return "\n".join(lines)
+
+
+def _counted(found: Hashed, passed: Sequence[int]) -> list[str]:
+    """What was taken from where, what was left out, and which lines were passed over."""
+    told = [f"{count:,} {what}" for what, count in sorted(found.counts.items())]
+    if passed:
+        lines = (
+            f"1 line, {passed[0]:,},"
+            if len(passed) == 1
+            else f"{len(passed):,} lines, the first of them {passed[0]:,},"
+        )
+        told.append(f"{lines} passed over: neither JSON nor a request in vLLM's log")
+    return told
 
 
 def _tokenizer(given: str | None) -> Tokenize | None:

@@ -88,8 +88,9 @@ def _case(paths: list[Path], at: str | None, policy: str | None, seed: int) -> C
     if scenario.is_scenario(paths):
         loaded = scenario.load(paths[0])
         return why_cases.OfScenario(loaded, _time(at, loaded.duration_ns), policy, seed)
-    for name, value in (("--at", at), ("--policy", policy)):
-        if value is not None:
+    named = click.get_current_context().get_parameter_source("seed") is click.core.ParameterSource.COMMANDLINE
+    for name, given_ in (("--at", at is not None), ("--policy", policy is not None), ("--seed", named)):
+        if given_:
             raise InputError.at("is of a scenario, and these are manifests", field=name, hint="leave it out")
     return why_cases.OfFiles(paths)
 
@@ -156,7 +157,7 @@ def _of_object(ref: Ref, case: Case) -> tuple[Told | None, Receipt | None]:
     if not pods:
         line = "has no pods now: it is suspended or done, or its pods are not followed"
         if not why_targets.makes_pods(ref, case.objects):
-            line = "is a kind without pods of its own, and no problem with it is known"
+            line = "has no pods of its own, and no problem with it is known"
         return case.told_of(ref) or Told(str(ref), RUNS, line), None
     looked = [_of_pod(key, case, ref) for key in pods]
     told, receipt = next((pair for pair in looked if not _well(*pair)), looked[0])

@@ -156,7 +156,8 @@ def read(paths: Sequence[Path]) -> Manifest:
     warnings: list[Problem] = []
     in_refused: list[Problem] = []
     shapes: dict[str, ModelShape] = {}
-    for file, alone in _files(paths, errors, warnings):
+    unmade: list[Problem] = []
+    for file, alone in _files(paths, errors, unmade):
         found = _File()
         try:
             trees = list(_trees(file))
@@ -176,12 +177,14 @@ def read(paths: Sequence[Path]) -> Manifest:
         warnings += found.warnings
         in_refused += found.beside
     errors += validate.duplicates(objects)
-    if not objects and not errors:
+    if not objects and not errors and unmade:
+        errors += [Problem(one.where, f"no objects found: {one.message}", one.hint) for one in unmade]
+    elif not objects and not errors:
         names = ", ".join(str(path) for path in paths)
         errors.append(Problem(Where(names), "no objects found", "expected Kubernetes manifests"))
     if errors:
         raise InputError(*errors, beside=tuple(in_refused))
-    return Manifest(tuple(objects), tuple(_together(warnings)), shapes)
+    return Manifest(tuple(objects), tuple(_together([*unmade, *warnings])), shapes)
 
 
 def documents(paths: Sequence[Path]) -> Iterator[Tree]:
@@ -311,8 +314,8 @@ class _File:
             self.warnings += [] if refused else validate.check_warned(made, at)
 
 
-def _files(paths: Sequence[Path], errors: list[Problem], warnings: list[Problem]) -> Iterator[tuple[Path, bool]]:
-    """Each file once, and whether it was named itself."""
+def _files(paths: Sequence[Path], errors: list[Problem], unmade: list[Problem]) -> Iterator[tuple[Path, bool]]:
+    """Each file once, and whether it was named itself. ``unmade``: what another program would make of the folders."""
     seen: set[Path] = set()
     for path in paths:
         apart: Collection[Path] = ()
@@ -325,8 +328,10 @@ def _files(paths: Sequence[Path], errors: list[Problem], warnings: list[Problem]
             if not found:
                 hint = "expected .yaml, .yml or .json files"
                 errors.append(Problem(Where(str(path)), "the folder has no manifests", hint))
-            apart, told = beside.of_kustomize(found)
-            warnings += told
+            patches, told = beside.of_kustomize(found)
+            charts, more = beside.of_helm(found)
+            apart = patches | charts
+            unmade += [*told, *more]
         elif path.exists():
             found = [path]
         else:

@@ -22,6 +22,9 @@ from tonnage.objects.base import LINE
 
 Lines = dict[str, int]
 
+_ACTION = re.compile(r"^[ \t]*\{\{|:[ \t]+\{\{", re.MULTILINE)
+"""An action of a Go template where YAML has a key or a value: no YAML is written so."""
+_RENDER = "a template is read once it is rendered: helm template CHART | tonnage … -"
 _NULL = dict.fromkeys(("", "~", "null", "Null", "NULL"))
 _TRUE = dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True)
 _FALSE = dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False)
@@ -87,7 +90,7 @@ def parse(text: str, file: str) -> Iterator[Tree]:
             f"not valid YAML: {error.problem}",
             file=file,
             line=line,
-            hint="check the indentation and quotes there",
+            hint=_RENDER if _ACTION.search(text) else "check the indentation and quotes there",
         ) from error
     except yaml.YAMLError as error:
         raise InputError.at(f"not valid YAML: {error}", file=file, hint="is it a text file?") from error

@@ -24,9 +24,9 @@ _AT_ONCE, _REMEMBERED = 512, 50_000
 
 
 class Hashing(msgspec.Struct, frozen=True):
-    """How to hash. ``salt`` None: blocks are numbered by first appearance. ``rate``: requests (sessions) a second where
-    the log has no times; ``turn_s``: from one turn of a session to the next. ``output_tokens``: of requests whose
-    answer the log does not have."""
+    """How to hash. ``salt`` None: blocks are numbered by first appearance. ``rate``: requests (sessions) a second, for
+    logs without times and instead of times; ``turn_s``: from one turn of a session to the next. ``output_tokens``: of
+    requests whose answer the log does not have."""
 
     block_size: int = 16
     salt: bytes | None = None
@@ -37,7 +37,7 @@ class Hashing(msgspec.Struct, frozen=True):
 
 class Hashed(msgspec.Struct, frozen=True):
     """``lines``: a trace in Mooncake's format, its requests in order of time. ``counts``: how many requests have their
-    output length from where, and how many were left out for having none."""
+    output length and their time from where, and how many were left out for having no tokens."""
 
     lines: list[bytes]
     counts: Counter[str]
@@ -81,6 +81,8 @@ def hash_log(
             if not len(prompt) or not output:
                 counts["left out: no tokens in or out"] += 1
                 continue
+            if choice.rate is not None and one.at_ns is not None:
+                counts["with a time by --rate, not by the log"] += 1
             hashes = prefix_hashes.of_tokens(prompt, choice.block_size, choice.salt or b"", one.apart)
             made.append(_Request(_at(one, number, name, choice), len(prompt), output, hashes))
         each(len(made))
@@ -119,16 +121,16 @@ class _Ids:
 
 def _output(one: Logged, answered: int, name: str, choice: Hashing, counts: Counter[str]) -> int:
     if isinstance(one.answer, int):
-        counts["output tokens as logged"] += 1
+        counts["with the output tokens that are logged"] += 1
         return one.answer
     if isinstance(one.answer, Said):
-        counts["output tokens counted in the answer"] += 1
+        counts["with output tokens counted in the answer"] += 1
         return answered
     if choice.output_tokens is not None:
-        counts["output tokens as given"] += 1
+        counts["with the output tokens that --output-tokens says"] += 1
         return choice.output_tokens
     if one.limit is not None:
-        counts["output tokens at their limit, max_tokens"] += 1
+        counts["with output tokens at their limit, max_tokens"] += 1
         return one.limit
     raise InputError.at(
         "neither an answer nor max_tokens is in the log",

@@ -21,7 +21,7 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -54,6 +54,7 @@ _MOST_ID = 2**32 - 1
 _OF_A_MESSAGE = ("name", "tool_calls", "function_call", "tool_call_id")
 """What a message has beside role and content, and templates print."""
 _NO_PROMPT = "neither a text, token ids nor messages"
+_NO_IDS = "neither texts, messages nor token ids throughout"
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -78,8 +79,9 @@ class Logged(msgspec.Struct, frozen=True):
     turn: int = 0
 
 
-def read(text: str, name: str) -> Iterator[Logged]:
-    """The requests of a log, in the order of its lines. ``name`` is the file's, for messages.
+def read(text: str, name: str, passed: Callable[[int], None] = lambda _: None) -> Iterator[Logged]:
+    """The requests of a log, in the order of its lines. ``name`` is the file's, for messages; ``passed`` is told the
+    number of each line that is passed over, empty ones aside.
 
     Raises InputError with the line where one is neither of the forms above nor plain text between vLLM's lines."""
     if text.lstrip().startswith("["):
@@ -101,6 +103,8 @@ def read(text: str, name: str) -> Iterator[Logged]:
             yield _of_vllm(prompt, found, name, number)
         elif "Received request" in line:
             raise _wrong(name, number, "", "the prompt is not in this line", "is it one of vLLM's, and whole?")
+        elif line.strip():
+            passed(number)
 
 
 def _array(text: str, name: str) -> Iterator[Logged]:
@@ -163,7 +167,9 @@ def _prompts(asked: Mapping[str, Any], name: str, line: int) -> Iterator[Said | 
         before.append(("system", asked["instructions"]))
     if isinstance(value, str):
         yield chat([*before, ("user", value)]) if before else Said((value,))
-    elif not isinstance(value, list) or not value:
+    elif value == []:
+        raise _wrong(name, line, field, "an empty prompt", "a text, token ids or messages are expected")
+    elif not isinstance(value, list):
         raise _wrong(name, line, field, _NO_PROMPT, "a text, token ids or messages are expected")
     elif all(_is_token(one) for one in value):
         yield tuple(value)
@@ -174,7 +180,7 @@ def _prompts(asked: Mapping[str, Any], name: str, line: int) -> Iterator[Said | 
     elif all(isinstance(one, list) and one and all(_is_token(id_) for id_ in one) for one in value):
         yield from (tuple(one) for one in value)
     else:
-        raise _wrong(name, line, field, _NO_PROMPT, f"token ids are whole numbers from 0 to {_MOST_ID}")
+        raise _wrong(name, line, field, _NO_IDS, f"token ids are whole numbers from 0 to {_MOST_ID}")
 
 
 def chat(messages: Sequence[tuple[str, str]]) -> Said:
@@ -248,7 +254,7 @@ def _of_vllm(found: re.Match[str], params: re.Match[str], name: str, line: int) 
     if found["ids"] != "None":
         prompt = tuple(msgspec.json.decode(found["ids"], type=list[int]))
         if not all(_is_token(one) for one in prompt):
-            raise _wrong(name, line, "prompt_token_ids", _NO_PROMPT, f"expected numbers up to {_MOST_ID}")
+            raise _wrong(name, line, "prompt_token_ids", _NO_IDS, f"expected numbers up to {_MOST_ID}")
     else:
         try:
             prompt = Said((str(ast.literal_eval(found["prompt"])),))

@@ -468,6 +468,12 @@ def test_kubectl_gets_tables_and_others_objects(embedded: Embedded) -> None:
         ("GET", "/api/v1/namespaces/default/secrets", 404, "secrets are not supported here"),
         ("GET", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", 405, "admission webhooks are"),
         ("GET", "/apis/metrics.k8s.io/v1beta1/nodes", 405, "kubectl top"),
+        (
+            "POST",
+            "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+            405,
+            "autoscaling/v1 (as older kubectl autoscale writes; use autoscaling/v2) is not supported here",
+        ),
         ("GET", "/api/v1/watch/pods", 405, "old watch paths"),
         ("GET", "/api/v1/frogs", 404, "the server could not find the requested resource"),
         ("GET", "/nothing", 404, "the server could not find the requested resource"),

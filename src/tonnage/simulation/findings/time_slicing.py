@@ -18,13 +18,19 @@ from tonnage.simulation.scenario import Scenario
 
 
 def unknown_modes(found: Sequence[Pods]) -> Iterator[Finding]:
-    """Pods whose annotation names no mode of time-slicing, and those that have a mode and no part of a GPU."""
+    """Pods whose annotation names no mode of time-slicing, those that have a mode and no part of a GPU, and workloads
+    that have the annotation in place of their pods."""
     for pods in found:
         notes = pods.template.metadata.annotations
         mode = notes.get(LEASE_ANNOTATION)
-        if mode is None:
-            continue
         of, place = Ref(pods.object.kind, pods.object.metadata.name, pods.namespace), pods.where("")
+        if mode is None:
+            if LEASE_ANNOTATION in pods.object.metadata.annotations:
+                place = where(pods.object, f"metadata.annotations.{LEASE_ANNOTATION}")
+                message = f"{LEASE_ANNOTATION} has no effect here: it is read of the pods"
+                hint = f"move it to {pods.template.field.removesuffix('spec')}metadata.annotations"
+                yield Finding("gpu-time-slicing-no-effect", "warning", of, place, message, help=hint)
+            continue
         if mode not in (STRICT, FAIR):
             message = f"{LEASE_ANNOTATION} is {mode!r}: expected {STRICT} or {FAIR}; its GPUs are shared in turns"
             yield Finding("gpu-time-slicing-unknown", "warning", of, place, message)
