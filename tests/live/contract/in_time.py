@@ -22,6 +22,9 @@ from tonnage.objects import core
 from tonnage.simulation.run import SetUp
 
 LOOK_S = 0.05
+MADE_ONCE = ("Pod", "PodGroup")
+"""Kinds of training whose pods nobody makes again: who evicts them ends them for good."""
+EVICTED = " was evicted"
 REST_S = 1.0
 """Real seconds after the end in which nothing comes any more."""
 
@@ -33,7 +36,8 @@ class Seen:
 
     ``disturbed``: whether the disturbance came before the end; ``succeeded``: the pods that were seen in the API to have
     done their work, ``finished``: those of which the machines know it. A pod that is ``evicted`` when it has just done
-    it is deleted at once, and while the API server is away nobody sees it before. ``failed_for``: why a workload has failed."""
+    it is deleted at once, and while the API server is away nobody sees it before. ``failed_for``: why a workload has failed,
+    but for those made once that were evicted: when that comes to whom depends on when the API server was away."""
 
     errors: list[str] = field(default_factory=list)
     applied: Counter[str] = field(default_factory=Counter)
@@ -122,13 +126,13 @@ def _stands(pod: core.Pod) -> bool:
 
 
 def finished(cluster: SimulatedCluster) -> set[str]:
-    """The pods that have done their work, without the bare pods: who evicts those ends them for good."""
-    return {name for one in cluster.training.values() if one.kind != "Pod" for name in one.succeeded}
+    """The pods that have done their work, without those that are made once."""
+    return {name for one in cluster.training.values() if one.kind not in MADE_ONCE for name in one.succeeded}
 
 
 def bare(cluster: SimulatedCluster) -> set[str]:
     """The training pods that nobody would make again."""
-    return {r.name for one in cluster.training.values() if one.kind == "Pod" for r in one.replicas}
+    return {r.name for one in cluster.training.values() if one.kind in MADE_ONCE for r in one.replicas}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,11 @@ def _watched(up: Up, informers: Informers, seen: Seen, deadline: float, disturb:
             working = any(pod.workload.controller is not None for pod in cluster.pods.values())
             seen.over = all(one.over for one in cluster.training.values()) and not working
     seen.finished = finished(cluster)
-    seen.failed_for = {one.key: one.verdict for one in cluster.training.values() if one.failed}
+    seen.failed_for = {
+        one.key: one.verdict
+        for one in cluster.training.values()
+        if one.failed and not (one.kind in MADE_ONCE and one.verdict.endswith(EVICTED))
+    }
     rest = time.monotonic() + REST_S
     while time.monotonic() < rest:
         informers.pump(LOOK_S)
