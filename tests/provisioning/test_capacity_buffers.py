@@ -147,3 +147,14 @@ spec:
     )
     with pytest.raises(InputError, match=r"m\.yaml:14:spec: room for \d+ pods, expected at most 150,000"):
         refuse_too_many_pods(load.read([file]).objects)
+
+
+def test_what_has_no_pods_of_its_own_counts_as_none(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    pool = "{kind: NodePool, apiVersion: karpenter.sh/v1, metadata: {name: n%d}, spec: {replicas: 100000, template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}, requirements: []}}}}"
+    pod = "{kind: Pod, apiVersion: v1, metadata: {name: p%d}, spec: {containers: [{name: main, image: app}]}}"
+    file.write_text("\n---\n".join([pool % 1, pool % 2, pod % 1]))
+    written = load.read([file]).objects
+    refuse_too_many_pods(written)
+    with pytest.raises(InputError, match="150001 pods, expected at most 150,000"):
+        refuse_too_many_pods(written[-1:] * 150_001)

@@ -68,9 +68,12 @@ def _pods(objects: Iterable[KubeObject]) -> Iterator[Problem]:
     """Of a running cluster, whose objects have uids, workloads and their pods are both there: each counts alone."""
     total = 0
     for one in objects:
-        if not isinstance(one, HorizontalPodAutoscaler | ScaledObject) and not templates(one):
+        if isinstance(one, core.Pod):
+            pods, field = 1, "spec"
+        elif isinstance(one, HorizontalPodAutoscaler | ScaledObject) or next(templates(one), None) is not None:
+            pods, field = at_most(one)
+        else:
             continue
-        pods, field = at_most(one)
         total = pods if one.metadata.uid else total + pods
         if total > PODS:
             message = f"{total} pods, expected at most {PODS:,}: no cluster has more"
