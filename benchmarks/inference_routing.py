@@ -73,6 +73,9 @@ class Means:
         return cls(*means, error)
 
 
+STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78}
+"""Standard errors either side that hold 95 % of chance, by degrees of freedom: two runs say little of how far runs are
+apart. Source: Student's distribution; 2 from more on."""
 Outcomes = Callable[[], list[Outcome]]
 Ask = Callable[["Run", Sequence[int]], Outcomes]
 
@@ -223,7 +226,7 @@ def _same_as_peer(ask: Ask, trace: str, workers: int, lag: int, quick: bool) -> 
         )
         if lag:
             return True
-        limit = CLOSE + (chance if quick else 0.0)
+        limit = CLOSE + (chance / 2 * STUDENT.get(len(many) - 1, 2.0) if quick else 0.0)
         report.bar(f"dynamo-policy-reuse-apart-{workers}-workers", apart, "<=", limit, "points", "result")
         return report.bars[-1].holds
 
