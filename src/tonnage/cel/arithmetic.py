@@ -13,6 +13,7 @@ from tonnage.cel.quantity import INT_MAX, INT_MIN
 from tonnage.cel.registry import function
 from tonnage.cel.values import (
     MISSING,
+    NUMBERS,
     UINT_MAX,
     UNHASHABLE,
     Duration,
@@ -23,13 +24,12 @@ from tonnage.cel.values import (
     contains,
     equal,
     find,
+    mixed,
     name_of,
     no_overload,
     unsigned,
     whole,
 )
-
-_NUMBERS = (int, UInt, float)
 
 
 @function("_+_", takes=(int, int))
@@ -135,13 +135,12 @@ def _not(a: bool) -> Value:
 
 
 def compare(a: Value, b: Value) -> Value:
-    """-1, 0 or 1, or an error for what has no order. An integer beside a double counts as a double, so that those near
-    2^63 are equal to it. Source: cel-go, common/types/compare.go."""
+    """-1, 0 or 1, or an error for what has no order."""
     kind, other = type(a), type(b)
-    if kind in _NUMBERS and other in _NUMBERS:
+    if kind in NUMBERS and other in NUMBERS:
         if math.isnan(a) or math.isnan(b):
             return Err(ErrorKind.OVERLOAD, "NaN values cannot be ordered")
-        if (kind is float) is not (other is float):
+        if mixed(kind, other):
             a, b = float(a), float(b)
         return (a > b) - (a < b)
     if kind is not other:

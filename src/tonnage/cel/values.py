@@ -140,7 +140,7 @@ _STRICT = (Quantity, Semver)
 """Values that refuse to be compared with what is of another type."""
 UNHASHABLE = (Semver, bytes)
 """Values that Kubernetes cannot look up among constants: the whole evaluation ends."""
-_NUMBERS = frozenset((int, UInt, float))
+NUMBERS = frozenset((int, UInt, float))
 _PLAIN = frozenset((str, int, UInt, float, bytes))
 
 
@@ -161,12 +161,18 @@ def equal(a: Value, b: Value) -> Value:
     return same(a, b)
 
 
+def mixed(kind: type, other: type) -> bool:
+    """Whether one is a double and the other an integer, which then counts as a double, so that those near 2^63 are
+    equal to it. Source: cel-go, common/types/compare.go."""
+    return kind is not other and float in (kind, other) and kind in NUMBERS and other in NUMBERS
+
+
 def same(a: Value, b: Value) -> Value:
     """Equality as the left value has it, null not set apart."""
     kind, other = type(a), type(b)
     if kind in _PLAIN:
-        if kind in _NUMBERS and other in _NUMBERS and (kind is float) is not (other is float):
-            return float(a) == float(b)  # as :func:`tonnage.cel.arithmetic.compare` has it
+        if mixed(kind, other):
+            return float(a) == float(b)
         return other in _PLAIN and a == b
     if kind is bool:
         return a is b
