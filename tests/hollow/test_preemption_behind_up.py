@@ -26,7 +26,8 @@ def test_gangs_are_preempted_whole_and_the_simulators_pods_finish(tmp_path: Path
     assert (seen.errors, seen.over, seen.in_part) == ([], True, set())
     assert seen.applied["Evict"] >= 4
     assert seen.longest_s < 2, "seconds in which pods of a gang come or go one after the other"
-    assert seen.succeeded == in_time.finished(simulated.cluster)
+    assert seen.finished == in_time.finished(simulated.cluster)
+    assert (seen.unseen, seen.succeeded - seen.finished) == (set(), set())
 
 
 @pytest.mark.parametrize(
@@ -47,4 +48,5 @@ def test_the_workloads_of_an_example_finish_as_in_the_simulated_world(
     assert (seen.errors, seen.over, seen.in_part) == ([], True, set())
     assert seen.applied[kind] >= least
     assert seen.longest_s < 2
-    assert seen.succeeded - in_time.bare(simulated) == in_time.finished(simulated)
+    assert seen.finished == in_time.finished(simulated)
+    assert (seen.unseen, seen.succeeded - in_time.bare(simulated) - seen.finished) == (set(), set())

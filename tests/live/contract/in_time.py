@@ -36,7 +36,8 @@ class Seen:
 
     ``disturbed``: whether the disturbance came before the end; ``succeeded``: the pods that were seen in the API to have
     done their work, ``finished``: those of which the machines know it. A pod that is ``evicted`` when it has just done
-    it is deleted at once, and while the API server is away nobody sees it before. ``failed_for``: why a workload has failed,
+    it is deleted at once, and while the API server is away nobody sees it before; one beyond its gang's minimum may be
+    ``unbound``, for want of room, when the others have done the work. ``failed_for``: why a workload has failed,
     but for those made once that were evicted: when that comes to whom depends on when the API server was away."""
 
     errors: list[str] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Seen:
     succeeded: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     evicted: set[str] = field(default_factory=set)
+    unbound: set[str] = field(default_factory=set)
     failed_for: dict[str, str] = field(default_factory=dict)
     _standing: set[str] = field(default_factory=set)
     _parts: dict[str, WorkloadPart] = field(default_factory=dict)
@@ -75,6 +77,8 @@ class Seen:
         self.changes += 1
         name = (new or old).name  # type: ignore[union-attr]
         self._standing.discard(name)
+        if new is not None:
+            (self.unbound.discard if new.spec.node_name else self.unbound.add)(name)
         if new is not None and new.status.phase == "Succeeded":
             self.succeeded.add(name)
         if new is not None and _stands(new):
@@ -107,8 +111,15 @@ class Seen:
 
     @property
     def unseen(self) -> set[str]:
-        """The pods that have done their work, were not evicted, and were not seen to have done it."""
-        return self.finished - self.succeeded - self.evicted
+        """The pods that have done their work, were not evicted, and were not seen to have done it: but for those beyond
+        a gang's minimum that had no room when it ended."""
+        unseen = self.finished - self.succeeded - self.evicted
+        return {name for name in unseen if name not in self.unbound or not self._spare(name)}
+
+    def _spare(self, name: str) -> bool:
+        """Whether those of its part that were seen to have done their work, or were evicted, are enough."""
+        part = self._parts.get(name)
+        return part is not None and part.enough(part.replicas.keys() & (self.succeeded | self.evicted))
 
     @property
     def in_part(self) -> set[str]:
