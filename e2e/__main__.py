@@ -5,13 +5,15 @@ test    build, then run the end-to-end tests in namespaces of their own; where t
         the reason.
         Every kind of case, with numbers drawn by TONNAGE_E2E_SEED (another one every day unless set).
         Without arguments two files run side by side, each in namespaces of its own: much of such a test is waiting
-        (TONNAGE_E2E_IN_TURN=1: one after another)
+        (TONNAGE_E2E_IN_TURN=1: one after another). A few that fail beside others run once more, alone: what then
+        passes is named as such, and what fails again has failed
 long    the same with all numbers; without arguments its result goes to e2e/last-long.json
 run     a control plane for a command (default: a shell) with KUBECONFIG and kubectl set
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,6 +44,8 @@ SEED, LONG, RECORD = "TONNAGE_E2E_SEED", "TONNAGE_E2E_LONG", "TONNAGE_E2E_RECORD
 """By what the numbers of tests/e2e are drawn; set to 1, whether all of them are to run; and the file for the result."""
 IN_TURN = "TONNAGE_E2E_IN_TURN"
 """Set to 1: one file after another, as with arguments."""
+FEW = 3
+"""So many tests of a lane may have failed for want of processors; more are a fault."""
 
 
 def main(arguments: list[str]) -> int:
@@ -95,24 +99,42 @@ def _side_by_side(words: list[str], environment: dict[str, str], record: Path | 
     """Run both lanes at once; what the second prints comes after the first. Both go into one ``record``. An exit code
     that is not 0, or 0."""
     begun = time.monotonic()
-    with tempfile.TemporaryFile() as printed, tempfile.TemporaryDirectory() as folder:
-        records = [Path(folder) / f"{lane}.json" for lane in LANES]
-        first, second = (
-            environment | {LANE: lane} | ({RECORD: str(file)} if record else {})
-            for lane, file in zip(LANES, records, strict=True)
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryDirectory() as kept:
+        folder = Path(kept)
+        records = [folder / f"{lane}.json" for lane in LANES]
+        lanes = [([*words, "-o", f"cache_dir={folder / lane}"], environment | {LANE: lane}) for lane in LANES]
+        (first, its), (second, others) = (
+            (command, own | ({RECORD: str(file)} if record else {}))
+            for (command, own), file in zip(lanes, records, strict=True)
         )
-        beside = subprocess.Popen(words, cwd=ROOT, env=second, stdout=printed, stderr=subprocess.STDOUT)
+        beside = subprocess.Popen(second, cwd=ROOT, env=others, stdout=printed, stderr=subprocess.STDOUT)
         try:
-            status = subprocess.run(words, cwd=ROOT, env=first, check=False).returncode
-            other = beside.wait()
+            statuses = [subprocess.run(first, cwd=ROOT, env=its, check=False).returncode, beside.wait()]
         finally:
             beside.kill()
         printed.seek(0)
         sys.stdout.write(printed.read().decode(errors="replace"))
         sys.stdout.flush()
-        if record and not join(records, record, time.monotonic() - begun):
+        alone: list[str] = []
+        for at, (lane, (command, own)) in enumerate(zip(LANES, lanes, strict=True)):
+            if statuses[at] == 1 and (passed := _alone(command, own, folder / lane)):
+                statuses[at] = 0
+                alone += passed
+        if record and not join(records, record, time.monotonic() - begun, alone):
             print(f"no record: one of the two ended before it wrote its own; {record} is as it was", file=sys.stderr)
-    return status or other
+    return max(statuses)
+
+
+def _alone(command: list[str], environment: dict[str, str], cache: Path) -> list[str]:
+    """Run what has failed in a lane once more, with nothing beside it; the names of these tests if all pass now."""
+    names = sorted(json.loads((cache / "v/cache/lastfailed").read_text(encoding="utf-8")))
+    if len(names) > FEW:
+        return []
+    print("failed beside others; once more, alone:", *names, sep="\n  ", flush=True)
+    if subprocess.run([*command, "--last-failed"], cwd=ROOT, env=environment, check=False).returncode:
+        return []
+    print("passed alone, after they had failed beside others:", *names, sep="\n  ", flush=True)
+    return names
 
 
 def pytest(arguments: list[str]) -> list[str]:

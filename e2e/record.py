@@ -37,10 +37,12 @@ def write(
     outcomes: Mapping[str, int],
     tested: Mapping[str, str],
     took_s: float,
+    alone: Sequence[str] = (),
 ) -> None:
-    """Write the record. ``outcomes``: tests by how they ended; ``tested``: versions at the start."""
+    """Write the record. ``outcomes``: tests by how they ended; ``tested``: versions at the start; ``alone``: those that
+    failed beside others and passed when nothing ran beside them."""
     passed = not outcomes.get("failed", 0) and not outcomes.get("error", 0) and outcomes.get("passed", 0) > 0
-    record = {
+    record: dict[str, object] = {
         "result": "passed" if passed else "failed",
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "minutes": round(took_s / 60, 1),
@@ -49,19 +51,25 @@ def write(
         "counts": dict(sorted(counts.items())),
         "versions": dict(tested),
     }
+    if alone:
+        record["passed alone, after they had failed beside others"] = list(alone)
     file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
-def join(parts: Sequence[Path], file: Path, took_s: float) -> bool:
+def join(parts: Sequence[Path], file: Path, took_s: float, alone: Sequence[str] = ()) -> bool:
     """Write to ``file`` the record of a run whose ``parts`` were recorded one by one, as the processes that ran beside
-    one another did: tests and counts are added up. False, and nothing is written, where a part is missing."""
+    one another did: tests and counts are added up, and what passed ``alone`` later has passed. False, and nothing is
+    written, where a part is missing."""
     if not all(part.exists() for part in parts):
         return False
     read = [json.loads(part.read_text(encoding="utf-8")) for part in parts]
     outcomes, counts = (sum((Counter(one[of]) for one in read), Counter()) for of in ("tests", "counts"))
     if any(one["result"] != "passed" for one in read) and not outcomes["failed"] + outcomes["error"]:
         outcomes["error"] = 1
-    write(file, read[0]["seed"], counts, outcomes, read[0]["versions"], took_s)
+    for _ in alone:
+        outcomes["failed" if outcomes["failed"] else "error"] -= 1
+        outcomes["passed"] += 1
+    write(file, read[0]["seed"], counts, +outcomes, read[0]["versions"], took_s, alone)
     return True
 
 

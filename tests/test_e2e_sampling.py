@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 import sampling
 
+from e2e import __main__ as run
 from e2e import record
 from e2e.recipe import RECIPE
 
@@ -79,3 +82,44 @@ def test_a_record_says_how_the_run_ended_and_of_what(tmp_path: Path, outcomes: d
     assert (found["seed"], found["counts"], found["minutes"]) == (7, {"kills": 20}, 12.6)
     assert found["versions"]["k8s.io/kubernetes"] == RECIPE[0].version("k8s.io/kubernetes")
     assert all(version for name, version in found["versions"].items() if name != "commit")
+
+
+HELD_UP = """
+import os
+from pathlib import Path
+
+def test_quick():
+    assert os.environ["TONNAGE_E2E_LANE"] in ("timed", "others")
+
+def test_held_up():
+    before = Path(__file__).with_name(os.environ["TONNAGE_E2E_LANE"])
+    first = not before.exists()
+    before.touch()
+    assert before.name == "timed" or not first{and_then}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("and_then", "status", "said"), [("", 0, "passed alone"), (" and False", 1, "once more, alone")]
+)
+def test_what_fails_beside_others_runs_once_more_alone_and_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], and_then: str, status: int, said: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_lanes.py").write_text(HELD_UP.replace("{and_then}", and_then))
+    words = [sys.executable, "-m", "pytest", "-q", "-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
+    assert run._side_by_side(words, dict(os.environ), None) == status
+    printed = capfd.readouterr().out
+    assert said in printed and "test_lanes.py::test_held_up" in printed.partition(said)[2]
+
+
+def test_what_passed_alone_is_named_in_the_record(tmp_path: Path) -> None:
+    parts = [tmp_path / "first.json", tmp_path / "second.json"]
+    for part, outcomes in zip(parts, ({"passed": 9}, {"passed": 3, "failed": 1}), strict=True):
+        record.write(part, 7, {}, outcomes, record.versions(), 60.0)
+    file = tmp_path / "record.json"
+    assert record.join(parts, file, 90.0, ["tests/e2e/test_soak.py::test_churn"])
+    found = json.loads(file.read_text())
+    assert (found["result"], found["tests"]) == ("passed", {"passed": 13})
+    assert found["passed alone, after they had failed beside others"] == ["tests/e2e/test_soak.py::test_churn"]
