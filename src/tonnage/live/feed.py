@@ -106,6 +106,7 @@ class FleetFeed:
         """Pods that were bound here and have not been seen bound."""
         self._homeless: dict[str, dict[Key, FleetPod]] = {}  # by the name of the node that is not known
         self._homes: dict[Key, str] = {}
+        self._on: dict[str, tuple[Place, ...]] = {}  # by pod: on which devices the API has said that it is
 
     # ---- nodes ----
 
@@ -155,7 +156,8 @@ class FleetFeed:
             self._changes.kinds.add("node")
         for key, pod in self._homeless.pop(node.metadata.name, {}).items():
             self._homes.pop(key, None)
-            self._settle(self.fleet.add_pod(pod), node.metadata.name, places(pod.annotations))
+            on = self._on.get(f"{pod.namespace}/{pod.name}") or places(pod.annotations)
+            self._settle(self.fleet.add_pod(pod), node.metadata.name, on)
 
     def _cuts(self, node: core.Node) -> tuple[Cut, ...]:
         return self._cutting.cuts(node) if self._cutting is not None else ()
@@ -171,6 +173,20 @@ class FleetFeed:
         if fleet.node(row).spec.cuts != cuts:
             fleet.describe(row, cuts=cuts)
             fleet.set_allocatable(row, machines.some(node), observed=True)
+        self._give_back(row)
+
+    def _give_back(self, row: int) -> None:
+        """Pods of the node that lost devices or instances while it did not say that it had them hold them again, as far
+        as they are there."""
+        away = [
+            (pod_row, on)
+            for pod_row in sorted(self.fleet.node(row).pods)
+            if (on := self._on.get(self.fleet.pod(pod_row).key)) and on != places_of(self.fleet, pod_row)
+        ]
+        for pod_row, _ in away:
+            self.fleet.unbind(pod_row)
+        for pod_row, on in away:
+            self.fleet.bind(pod_row, row, observed=True, places=on)
 
     def _change_node(self, row: int, node: core.Node) -> None:
         fleet, known = self.fleet, self.fleet.node(row)
@@ -193,6 +209,8 @@ class FleetFeed:
             fleet.set_allocatable(row, amounts, observed=True)
         if amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
+        if fleet.allocatable_of(row) != offered:
+            self._give_back(row)
         if self._cutting is not None and self._cutting.changing(node.metadata.name):
             more = fleet.allocatable_of(row)
             if all(amount <= offered.get(name, 0) for name, amount in more.items()):
@@ -246,6 +264,7 @@ class FleetFeed:
         meta = (new or old).metadata  # type: ignore[union-attr]
         key = (meta.namespace, meta.name)
         self._leave_homeless(key)
+        self._on.pop(f"{meta.namespace}/{meta.name}", None)
         row = self.fleet.pod_by_key.get(key)
         if new is None or not _counts(new):
             if row is not None:
@@ -316,6 +335,8 @@ class FleetFeed:
         known = self.fleet.pod(row)
         if node_name:
             self.assumed.discard((known.spec.namespace, known.spec.name))
+        if on:
+            self._on[known.key] = on
         wanted = self.fleet.node_by_name[node_name] if node_name else -1
         if wanted < 0 and known.node >= 0:  # bound here, not seen there yet
             return

@@ -12,6 +12,7 @@ from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Instances, Outcome, Reason, Ref, Relayout
 from tonnage.facts.labels import MIG_CONFIG
+from tonnage.fleet.devices import Piece
 from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.informer import Informers
 from tonnage.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS, NAMESPACES, NODES, PODS
@@ -119,6 +120,12 @@ class NvidiaCluster:
         spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i", "resources": limits}]}
         self.client.create(PODS, {"metadata": meta, "spec": spec}, "default")
         self.see()
+
+    def held(self) -> dict[str, tuple[tuple[int, ...], tuple[Piece, ...]]]:
+        """By pod: the GPUs that it is on, and what it holds of them."""
+        fleet = self.world.snapshot().fleet
+        pods = (fleet.pod(row) for row in fleet.pod_by_key.values())
+        return {pod.spec.name: (pod.devices, pod.pieces) for pod in pods}
 
     # ---- the world ----
 

@@ -120,6 +120,22 @@ def test_a_pod_stands_where_its_annotation_says(cluster: NvidiaCluster) -> None:
     assert (piece.device, piece.mask) == (0, 1 << 2)
 
 
+def test_pods_hold_what_they_are_on_again_once_the_node_says_that_it_is_there(cluster: NvidiaCluster) -> None:
+    cluster.pod("p", WHOLE, "5")
+    cluster.pod("q", SEVENTH, "0:2")
+    held = cluster.held()
+    assert {name: devices for name, (devices, _) in held.items()} == {"p": (5,), "q": (0,)}
+    cluster.offers({})
+    assert cluster.held() == {"p": ((), ()), "q": ((), ())}, "the device plugin has restarted"
+    cluster.offers(BEGIN)
+    assert cluster.held() == held
+    cluster.says("failed")
+    assert cluster.held() != held, "how the GPUs are partitioned is not known"
+    cluster.says("success")
+    assert cluster.held() == held
+    assert cluster.world.snapshot().fixed.keys() == {("n", 0)}
+
+
 def test_a_failure_is_told_turned_back_once_and_not_repeated_for_a_while(cluster: NvidiaCluster) -> None:
     cluster.cut(3, None, HALVES)
     cluster.wait(KUBELET_S)
