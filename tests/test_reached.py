@@ -30,7 +30,6 @@ KEPT = {
     "tonnage.inference.routing.saturation.*": COMING,
     "tonnage.inference.routing.router.Router.worker_state": COMING,
     "tonnage.live.clouds.report.DryRunGroups.wishes": "lets tests look at what would have been written, which the log says",
-    "tonnage.scaling.thresholds": "thresholds of triggers that fit a model will come of it",
     "tonnage.facts.counting.TRAITS": FACTS,
     "tonnage.facts.durations.*": FACTS,
     "tonnage.facts.prices.*": FACTS,

@@ -118,7 +118,7 @@ def test_both_run_in_a_scenario_that_names_them(own: None, tmp_path: Path) -> No
     ("policy", "known"),
     [
         ({"placement": "first"}, "tonnage, fgd, binpack, spread, bestfit, last"),
-        ({"scaling": "one-less"}, "manifests, slo, one-more"),
+        ({"scaling": "one-less"}, "manifests, slo, one-more, realtime-inference, .*, decision-table"),
     ],
 )
 def test_a_name_that_is_wrong_is_refused_with_all_that_there_are(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from tonnage.control.loops import Loop
 from tonnage.control.world import World
@@ -20,6 +20,10 @@ from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scheduling.seats import SchedulerSeats
 from tonnage.units import NS_PER_MS
 
+_Bounded = TypeVar("_Bounded", hpa.HpaSpec, keda.KedaSpec)
+MovedBounds: TypeAlias = dict[str, tuple[int, int]]
+"""(least, most) replicas by workload, where they are not what objects say any more."""
+
 
 @dataclass(slots=True)
 class Autoscalers:
@@ -32,17 +36,18 @@ class Autoscalers:
     keda_states: dict[str, keda.KedaState] = field(default_factory=dict)
     epoch_ns: int = 0
     """Added to the world's times to make them Unix times: cron triggers have local ones."""
+    moved: MovedBounds = field(default_factory=dict)
 
     def sync(self, world: World) -> Sequence[Scale]:
         """One pass of the HPA controller."""
         snapshot = world.snapshot()
         decisions: list[Scale] = []
-        for spec in self.plain:
+        for spec in map(self._as_moved, self.plain):
             readings = [
                 MetricReading(error=f"unable to get {metric}: no metrics API serves it") for metric in spec.metrics
             ]
             decisions += self._recommend(world, snapshot, spec, readings)
-        for scaled in self.scaled:
+        for scaled in map(self._as_moved, self.scaled):
             generated = keda.generated_hpa(scaled)
             workload = snapshot.workloads.get(scaled.target.workload)
             if generated is None or workload is None:
@@ -57,6 +62,10 @@ class Autoscalers:
             )
             decisions += self._recommend(world, snapshot, generated, served)
         return decisions
+
+    def _as_moved(self, spec: _Bounded) -> _Bounded:
+        bounds = self.moved.get(spec.target.workload)
+        return spec if bounds is None else replace(spec, min_replicas=bounds[0], max_replicas=bounds[1])
 
     def _recommend(
         self, world: World, snapshot: Snapshot, spec: hpa.HpaSpec, readings: Sequence[MetricReading]
@@ -83,6 +92,7 @@ class Autoscalers:
 
     def poll(self, spec: keda.KedaSpec, world: World) -> Sequence[Scale]:
         """One turn of KEDA's own loop for one ScaledObject."""
+        spec = self._as_moved(spec)
         snapshot = world.snapshot()
         workload = snapshot.workloads.get(spec.target.workload)
         if workload is None:
@@ -152,6 +162,7 @@ class ReplicaPlanner:
     policy: str
     planned: Callable[[Snapshot], Sequence[Planned]]
     memory: dict[str, Any] = field(default_factory=dict)
+    moved: MovedBounds = field(default_factory=dict)
     silent: dict[Ref, str] = field(default_factory=dict)
     """Workloads of which the last tick had no readings, and why."""
     _seats: SchedulerSeats = field(default_factory=SchedulerSeats)
@@ -161,7 +172,7 @@ class ReplicaPlanner:
         """A Scale for each workload whose replicas are not what it needs."""
         snapshot = world.snapshot()
         planned = [one for one in self.planned(snapshot) if one.policy == self.policy]
-        ask = _Asker(world, snapshot.now_ns)
+        ask = Asker(world, snapshot.now_ns)
         self.silent = {}
         readings = {
             one.target.workload: TrafficReading(
@@ -180,12 +191,16 @@ class ReplicaPlanner:
             why = next((ask.why[query] for query in (one.received, one.in_flight) if query in ask.why), "")
             if view is not None and why:
                 self.silent[Ref(view.kind, view.name, view.namespace, view.uid)] = why
-        targets = [one.target for one in planned]
+        targets = [self._as_moved(one.target) for one in planned]
         decide = policies.POLICIES[self.policy]
         decisions, self.memory = decide(snapshot, targets, readings, self.memory, self._seats)
         return decisions
 
-    def _age_ns(self, ask: _Asker, query: str) -> int:
+    def _as_moved(self, target: Target) -> Target:
+        bounds = self.moved.get(target.workload)
+        return target if bounds is None else replace(target, minimum=bounds[0], maximum=bounds[1])
+
+    def _age_ns(self, ask: Asker, query: str) -> int:
         """How long ago the samples of a query were taken, to a millisecond; 0 where that cannot be told."""
         if query not in self._ages:
             try:
@@ -201,7 +216,7 @@ class ReplicaPlanner:
 
 
 @dataclass(slots=True)
-class _Asker:
+class Asker:
     """Asks for numbers in one tick. Once nobody answers, the rest of the tick does not wait for it again.
 
     NaN and infinities, as 0/0 gives them, are no data."""

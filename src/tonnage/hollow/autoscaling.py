@@ -30,14 +30,14 @@ class ReplicaLoops:
     def __init__(self, made: SetUp) -> None:
         self._policy = made.scenario.policy(made.policy).scaling
         planned = self._policy != BY_MANIFESTS or made.options.scaler is not None
-        self._own = made.replica_loops() if planned else []
+        self._own = made.replica_loops() if planned else made.reallocation_loops()
         given = autoscalers(made.configuration, epoch_ns=0)
         self._given = frozenset((*(one.hpa for one in given.plain), *(one.scaled_object for one in given.scaled)))
         targets = [one.target.workload for one in given.plain] + [one.target.workload for one in given.scaled]
         self._planned = frozenset(targets if planned else ())
         self._at_rest: list[tuple[Ref, Ref]] = []
         self._polled_ns: dict[str, int] = {}
-        self._followed = Autoscalers([], [], {})
+        self._followed = Autoscalers([], [], {}, moved=made.cluster.declared.moved_bounds)
         self.follow(made.configuration)
         self._first = {key_of(one.scaled_object): one.polling_interval_ns for one in self._followed.scaled}
 
@@ -58,7 +58,7 @@ class ReplicaLoops:
         return any((of.kind, of.namespace, of.name) == (one.kind, one.namespace, one.name) for of in self._given)
 
     def loops(self) -> list[Loop]:
-        """Of the policy that plans, of the HPA controller, and of KEDA."""
+        """Of the policy that plans or what moves GPUs, of the HPA controller, and of KEDA."""
         first = [
             Loop(f"keda/{key.partition('/')[2]}", partial(self._poll, key), period_ns)
             for key, period_ns in self._first.items()

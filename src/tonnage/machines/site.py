@@ -52,6 +52,8 @@ class DeclaredObjects:
         self.volumes = Volumes(binds=True)
         """The claims of pods, and what they are bound to."""
         self.daemon_sets: list[tuple[str, str, core.PodTemplateSpec]] = []
+        self.moved_bounds: dict[str, tuple[int, int]] = {}
+        """(least, most) replicas by workload, where the bounds of its autoscaler have been moved."""
 
 
 class Cloud:

@@ -19,6 +19,9 @@ from tonnage.errors import InputError
 from tonnage.scaling.words import replicas_text
 from tonnage.units import NS_PER_S
 
+DECISION_TABLE = "decision-table"
+"""The name under which a scenario asks for :func:`decide`; :func:`profiles` are asked for by their own."""
+
 
 class Profile(Struct, frozen=True):
     """Scale out above ``up``, in below ``down`` (percent); at least ``cooldown_ns`` between two changes."""
@@ -40,6 +43,11 @@ class WorkloadUse(Struct, frozen=True):
     min_replicas: int = 1
     max_replicas: int = 1_000_000
     gpus_per_replica: int = 1
+
+
+def presets() -> tuple[str, ...]:
+    """What a scenario's ``scaling`` may name of these tables."""
+    return (*profiles(), DECISION_TABLE)
 
 
 @lru_cache(maxsize=1)
@@ -97,6 +105,8 @@ def two_sided(
 
 def decide(loads: Sequence[WorkloadUse], *, pool_free_gpus: int) -> tuple[Scale, ...]:
     """The decision table over models that share an elastic pool, ordered by workload.
+
+    ``pool_free_gpus``: whole GPUs of the pool that no pod holds.
 
     A model above the upper threshold gets one more replica while the pool has room for it, most loaded
     first; a model below the lower threshold releases one. GPUs released are free at the next

@@ -8,10 +8,12 @@ from functools import partial
 
 import msgspec
 
+from tonnage.control.by_thresholds import Watched
 from tonnage.control.replicas import Planned
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
 from tonnage.facts import instances
+from tonnage.fleet.asks import Kind
 from tonnage.fleet.filters import OPEN, refusal, shape_of
 from tonnage.inference.capacity import RequestMix, Slo, capacity, mean_latency_s
 from tonnage.inference.timing import StepWork
@@ -103,6 +105,18 @@ def planned(
         asked, cached = _cache_queries(service) if service.has_content else ("", "")
         found.append(Planned(policy, target, received, in_flight, asked, cached))
     return found
+
+
+def watched(configuration: Configuration, cluster: SimulatedCluster) -> list[Watched]:
+    """Every workload that has bounds, for published thresholds."""
+    limits = bounds(configuration, list(cluster.workloads.values()))
+    return [Watched(key, *limits[key], _gpus(cluster.workloads[key])) for key in sorted(limits)]
+
+
+def _gpus(workload: Workload) -> int:
+    """Whole GPUs of a replica."""
+    ask = shape_of(workload.template.spec, workload.template.metadata.annotations).ask
+    return ask.count if ask.kind is Kind.WHOLE else 0
 
 
 def _sized(setup: EngineSetup, mix: RequestMix, goal: Slo, reuse: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from tonnage.control.by_thresholds import ThresholdScaler
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import Pools
 from tonnage.control.policy import Policy
@@ -28,7 +29,7 @@ from tonnage.objects.policy import PodDisruptionBudget
 from tonnage.provisioning import headroom
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.rng import Streams
-from tonnage.scaling import manifests
+from tonnage.scaling import manifests, thresholds
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scheduling import place
 from tonnage.simulation import assumed, groups
@@ -44,8 +45,9 @@ from tonnage.simulation.findings.relayouts import layouts_that_stay
 from tonnage.simulation.findings.time_slicing import unknown_intervals, unknown_modes
 from tonnage.simulation.findings.unserved import Known
 from tonnage.simulation.findings.zones import zone_findings
-from tonnage.simulation.planned import Sources, planned
+from tonnage.simulation.planned import Sources, planned, watched
 from tonnage.simulation.prospects import prospects
+from tonnage.simulation.reallocations import reallocations
 from tonnage.simulation.recorder import Recorder
 from tonnage.simulation.result import InvariantChecks, Result
 from tonnage.simulation.scenario import Scenario
@@ -158,7 +160,12 @@ class SetUp:
         """The loops that set replicas, as the policy says."""
         by = self.scenario.policy(self.policy).scaling
         scaler = self.options.scaler or scaler_of(by)
-        return scaler(self.scenario, self.configuration, self.cluster, self.sources)
+        loops = scaler(self.scenario, self.configuration, self.cluster, self.sources)
+        return [*self.reallocation_loops(), *loops]
+
+    def reallocation_loops(self) -> list[Loop]:
+        """The loop that gives GPUs to others when the scenario says so."""
+        return reallocations(self.scenario, self.configuration.manifest.objects, self.cluster)
 
     @property
     def known(self) -> Known:
@@ -271,6 +278,8 @@ def _offerings(catalogue: Catalogue) -> list[Offering]:
 
 def scaler_of(by: str) -> Scaler:
     """What makes the loops that set replicas: of the manifests' autoscalers, or of the policy of this name."""
+    if by in thresholds.presets():
+        return partial(_threshold_loops, by)
     return _manifest_loops if by == BY_MANIFESTS else partial(_policy_loops, by)
 
 
@@ -288,7 +297,9 @@ def autoscalers(configuration: Configuration, epoch_ns: int = EPOCH_NS) -> Autos
 def _manifest_loops(
     scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
 ) -> list[Loop]:
-    return autoscalers(configuration).loops()
+    scalers = autoscalers(configuration)
+    scalers.moved = cluster.declared.moved_bounds
+    return scalers.loops()
 
 
 def _policy_loops(
@@ -296,7 +307,15 @@ def _policy_loops(
 ) -> list[Loop]:
     """Replicas by the policy of this name."""
     workloads = planned(scenario, configuration, cluster, sources, policy)
-    return [ReplicaPlanner(policy, lambda snapshot: workloads).loop()]
+    return [ReplicaPlanner(policy, lambda snapshot: workloads, moved=cluster.declared.moved_bounds).loop()]
+
+
+def _threshold_loops(
+    preset: str, scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster, sources: Sources
+) -> list[Loop]:
+    """Replicas by published thresholds, of every workload that has bounds."""
+    bounded = watched(configuration, cluster)
+    return [ThresholdScaler(preset, bounded, cluster.declared.moved_bounds).loop()]
 
 
 def _source_name(source: TrafficProfile | Trace) -> str:

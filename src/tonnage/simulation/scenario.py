@@ -22,6 +22,7 @@ from tonnage.machines.training.entries import TrainingEntry, training_problems
 from tonnage.objects.load import SUFFIXES
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.scaling.policies import POLICIES as SCALING
+from tonnage.scaling.thresholds import presets
 from tonnage.scheduling.policies import POLICIES as PLACEMENT
 from tonnage.simulation.entries import (
     SurgeEntry,
@@ -40,6 +41,7 @@ from tonnage.simulation.fault_entries import (
     one_of_problems,
 )
 from tonnage.simulation.model_entries import ModelEntry, shapes
+from tonnage.simulation.reallocation_entries import ReallocationEntry, reallocation_problems
 from tonnage.traffic.surges import SurgeSpec
 
 __all__ = [
@@ -95,7 +97,8 @@ class FleetSpec(Strict, frozen=True, kw_only=True):
 
 
 class PolicySpec(Strict, frozen=True, kw_only=True):
-    """A named way to run the scenario: which manifests, and who sets replicas (they, or a policy by name).
+    """A named way to run the scenario: which manifests, and who sets replicas (they, a policy or published thresholds
+    by name).
 
     ``balancing``, ``link`` and ``tiers`` replace those of all traffic; empty ``tiers`` are none. ``placement``: the
     placement policy, the scheduler's default unless given; ``preemption``: whether pods make room for others of higher
@@ -142,6 +145,7 @@ class ScenarioSpec(Strict, frozen=True, kw_only=True):
     default: str = ""
     prices: str = ""
     faults: tuple[FaultSpec, ...] = ()
+    reallocations: tuple[ReallocationEntry, ...] = ()
     models: dict[str, ModelEntry] = {}
 
 
@@ -320,6 +324,8 @@ def _problems(spec: ScenarioSpec, document: Document, folder: Path) -> list[Prob
             text = f'"{fault.at}" is not before the end of the run, {spec.duration}: it would never come'
             wrong = [document.problem(f"faults[{i}].at", text)]
         found += wrong
+    for i, moved in enumerate(spec.reallocations):
+        found += reallocation_problems(f"reallocations[{i}]", moved, spec.duration, document)
     return found
 
 
@@ -328,7 +334,7 @@ def _policy_problems(
 ) -> list[Problem]:
     found: list[Problem] = []
     for name, value, known in (
-        ("scaling", policy.scaling, (BY_MANIFESTS, *SCALING)),
+        ("scaling", policy.scaling, (BY_MANIFESTS, *SCALING, *presets())),
         ("balancing", policy.balancing or LOAD_BALANCING[0], LOAD_BALANCING),
         ("placement", policy.placement or next(iter(PLACEMENT)), tuple(PLACEMENT)),
         ("partitioning", policy.partitioning, PARTITIONING),
