@@ -44,21 +44,24 @@ def root(dom: str) -> str:
 
 
 def in_frames(tmp_path: Path, pages: Sequence[tuple[int, str]], script: str) -> list[Any]:
-    """What a function of a frame's document gives for each page, at its width in pixels. ``script``: that function,
-    which may give null until there is something."""
+    """What a function of a frame's document gives for each page, at its width in pixels. ``script``: that function.
+    It is asked when all pages are loaded, and again as long as it gives null for one of them."""
     frames = "".join(
         f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(page, quote=True)}"></iframe>'
         for width, page in pages
     )
     ask = f"""<script>
 const look = {script};
-const again = setInterval(() => {{
-  const found = [...document.querySelectorAll('iframe')].map((one) => look(one.contentDocument, one.clientWidth));
-  if (found.some((one) => one === null)) return;
-  clearInterval(again);
-  document.querySelectorAll('iframe').forEach((one) => one.remove());
-  document.getElementById('found').textContent = JSON.stringify(found);
-}}, 50);
+addEventListener('load', () => {{
+  const frames = [...document.querySelectorAll('iframe')];
+  const again = setInterval(() => {{
+    const found = frames.map((one) => look(one.contentDocument, one.clientWidth));
+    if (found.some((one) => one === null)) return;
+    clearInterval(again);
+    frames.forEach((one) => one.remove());
+    document.getElementById('found').textContent = JSON.stringify(found);
+  }}, 50);
+}});
 </script>"""
     dom = dump(tmp_path, f"<!doctype html><body>{frames}<pre id='found'></pre>{ask}</body>")
     found = re.search(r"<pre id=.found.>(.*?)</pre>", dom, re.S)

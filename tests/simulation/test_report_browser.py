@@ -22,7 +22,6 @@ NODE = shutil.which("node")
 
 WIDTHS = (390, 768, 1280, 2560)
 MEASURE = """(page, width) => {
-  if (page.readyState !== 'complete') return null;
   const clipped = (node) => {
     for (let at = node.parentElement; at; at = at.parentElement)
       if (page.defaultView.getComputedStyle(at).overflowX !== 'visible') return true;

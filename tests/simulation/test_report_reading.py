@@ -23,9 +23,8 @@ ASSETS = Path(formats.__file__).parent / "assets"
 NODE = shutil.which("node")
 MANY = [f"policy-number-{number}-with-a-long-name" for number in range(9)]
 EACH_POLICY = """(page, width) => {
-  if (page.documentElement.dataset.ready !== 'true') return null;
   return { width, error: page.documentElement.dataset.error ?? null, reached: [...page.querySelectorAll('#switch button')].map((button) => {
-    button.scrollIntoView({ block: 'center', inline: 'center' });
+    button.scrollIntoView({ behavior: 'instant', block: 'center', inline: 'center' });
     const box = button.getBoundingClientRect();
     const inside = box.left >= -1 && box.right <= width + 1;
     const there = page.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2) === button;

@@ -204,7 +204,10 @@ class GroupCluster:
     def join(self, *, ready: bool = True, devices: bool = True) -> list[str]:
         """Let a kubelet join for every machine, and see it; the names of all nodes."""
         names = self.kubelets.join(ready=ready, devices=devices)
-        self.seen(lambda: all(self.knows(name, ready and devices) for name in names))
+        # A Node is Ready for all that is known before its first status: what was written last must have come.
+        version = max(int(node["metadata"]["resourceVersion"]) for node in self.client.list(NODES))
+        assert self.informers.wait_for(NODES, version, DEADLINE_S), "it was not seen in time"
+        assert all(self.knows(name, ready and devices) for name in names)
         return names
 
     def knows(self, name: str, schedulable: bool) -> bool:
