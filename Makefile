@@ -76,7 +76,7 @@ fuzz: $(STAMP) ## random steps against the invariants, each test of that kind fo
 e2e-build: $(STAMP) ## build the control plane's programs alone: tests beside them in make test run then
 	@$(BIN)/python -m e2e build
 
-e2e: $(STAMP) ## tests on a real control plane, built once (12 minutes), two files at a time; ARGS="tests/e2e/test_cluster.py -k gpus" for some
+e2e: $(STAMP) ## tests on a real control plane, built once (16 minutes), two files at a time; ARGS="tests/e2e/test_cluster.py -k gpus" for some
 	@scripts/helm.sh >/dev/null || echo "without helm the chart is not installed on the API server"
 	@$(BIN)/python -m e2e test $(ARGS)
 

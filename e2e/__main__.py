@@ -29,6 +29,8 @@ PATHS = (
     "tests/e2e",
     "tests/hollow",
     "tests/kube",
+    "tests/live/prometheus",
+    "tests/metrics",
     "tests/apiserver/controllers",
     "tests/apiserver/differential",
     "tests/provisioning",

@@ -61,6 +61,7 @@ def key(module: Module) -> str:
     """The hash of all that goes into a module's output."""
     toolchain = subprocess.run(["go", "env", "GOVERSION", "GOOS", "GOARCH"], capture_output=True, check=True).stdout
     digest = hashlib.sha256(toolchain + repr((module, FLAGS, IMAGE_NAMES)).encode())
+    digest.update(",".join(program.tags for program in module.programs if program.tags).encode())
     sources = [p for p in module.folder.rglob("*") if p.is_file()]
     for path in sorted([*sources, Path(image.__file__)]):
         data = path.read_bytes()
@@ -137,7 +138,7 @@ def _make(module: Module, folder: Path) -> None:
 
 def _go_build(module: Module, program: Program, out: Path) -> None:
     linker = f"-s -w {module.linker_flags(program)}".strip()
-    words = ["go", "build", *FLAGS, "-ldflags", linker, "-o", str(out), program.package]
+    words = ["go", "build", *FLAGS, "-tags", program.tags, "-ldflags", linker, "-o", str(out), program.package]
     done = subprocess.run(
         words, cwd=module.folder, env=os.environ | {"CGO_ENABLED": "0"}, capture_output=True, text=True, check=False
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MODULES = Path(__file__).resolve().parent / "modules"
@@ -13,12 +13,14 @@ COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "ku
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``name`` is made of ``package``. ``stamps``: variables set to the version of the module ``versioned``."""
+    """``name`` is made of ``package``. ``stamps``: variables set to the version of the module ``versioned``. ``tags``:
+    build tags."""
 
     name: str
     package: str
     versioned: str = ""
     stamps: tuple[str, ...] = ()
+    tags: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,10 @@ class Module:
         if not program.versioned:
             return ""
         version = self.version(program.versioned)
-        major, minor = version[1:].split(".")[:2]
-        values = {"version": version, "major": major, "minor": minor}
+        major, minor, patch = version[1:].split(".", 2)
+        values = {"version": version, "major": major, "minor": minor, "patch": patch}
+        if major == "0" and len(minor) == 3:  # Prometheus 3.16.0 is the module version v0.316.0
+            values["release"] = f"{minor[0]}.{int(minor[1:])}.{patch}"
         return " ".join(f"-X {stamp.format(**values)}" for stamp in program.stamps)
 
 
@@ -65,6 +69,7 @@ _KUBE_STAMPS = tuple(
 KARPENTER_AWS = "github.com/aws/karpenter-provider-aws@v1.14.3"
 READ = (KARPENTER_AWS,)
 """Go modules of which tests read files: they are downloaded while there is a network, which tests have not."""
+PROMETHEUS = "github.com/prometheus/prometheus"
 _CONTAINERD = "github.com/containerd/containerd/v2"
 
 RECIPE = (
@@ -101,4 +106,16 @@ RECIPE = (
         files=tuple(("sigs.k8s.io/karpenter", f"{part}/apis/crds/*.yaml", "crds") for part in ("pkg", "kwok")),
     ),
     Module("karpenter_plan", (Program("karpenter-plan", "."),)),
+    Module(
+        "prometheus",
+        (
+            Program(
+                "prometheus",
+                f"{PROMETHEUS}/cmd/prometheus",
+                PROMETHEUS,
+                ("github.com/prometheus/common/version.Version={release}",),
+                tags="remove_all_sd",
+            ),
+        ),
+    ),
 )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from e2e.recipe import RECIPE
+from e2e.recipe import PROMETHEUS, RECIPE
 from tonnage import __version__
 
 FILE = Path(__file__).resolve().parent / "last-long.json"
@@ -19,6 +19,7 @@ MODULES = {
     "containerd": "github.com/containerd/containerd/v2",
     "kwok": "sigs.k8s.io/kwok",
     "karpenter": "sigs.k8s.io/karpenter",
+    "prometheus": PROMETHEUS,
 }
 """The Go module that gives each part its version."""
 

@@ -12,6 +12,7 @@ import pytest
 from cli_builders import Ran, tonnage
 
 from tonnage.inference.replay import log_of
+from tonnage.traffic import hashed_trace, prefix_hashes
 from tonnage.traffic.traces import load_trace
 
 PLANTED = "zebrafish-4711"
@@ -190,6 +191,44 @@ def test_each_answer_of_a_session_is_a_request_that_begins_as_the_one_before(
     assert first == other
     assert shared(first, second) >= len(first) - 2 > 0
     assert len(second) > 2 * len(first)
+
+
+def chats(requests: int) -> list[Any]:
+    """Turns of three sessions, one after the other, and some with token ids among them."""
+    rng, said, found = random.Random(3), [[], [], []], []
+    for at in range(requests):
+        messages = said[rng.randrange(3)]
+        messages += [{"role": one, "content": f"{one} {rng.random()} {SYSTEM}"} for one in ("user", "assistant")]
+        messages[6:] = []
+        asked = {"messages": messages[:-1]} if at % 5 else {"prompt_token_ids": [rng.randrange(3) for _ in range(20)]}
+        found.append(json.dumps({"ts": at, **asked, "max_tokens": 1, "model": rng.choice("ab")}))
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 7, 512])
+@pytest.mark.parametrize("remembered", [0, 3000, 1 << 27])
+def test_neither_memory_nor_the_size_of_batches_changes_a_number(
+    batch: int, remembered: int, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = written(tmp_path / "log.jsonl", chats(40))
+    want = hashed(capfd, log, "--tokenizer", "bytes")
+    monkeypatch.setattr(hashed_trace, "_AT_ONCE", batch)
+    for module in (hashed_trace, prefix_hashes):
+        monkeypatch.setattr(module, "_REMEMBERED", remembered)
+    assert hashed(capfd, log, "--tokenizer", "bytes") == want
+    assert len({tuple(one["hash_ids"][:20]) for one in want if one["input_length"] > 400}) >= 6
+
+
+@pytest.mark.parametrize("batch", [1, 3, 512])
+def test_of_several_wrong_requests_the_first_is_named(
+    batch: int, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = chats(9)
+    lines[4] = json.dumps({"ts": 4, "prompt": "x"})  # without an answer or a limit
+    lines[6] = "{"
+    monkeypatch.setattr(hashed_trace, "_AT_ONCE", batch)
+    ran = refused(capfd, written(tmp_path / "log.jsonl", lines), "--tokenizer", "bytes")
+    assert "log.jsonl:5" in ran.err
 
 
 def test_prompts_of_other_models_and_cache_salts_share_nothing(

@@ -184,3 +184,14 @@ def test_an_object_that_is_not_there_is_exit_code_2(
     done = tonnage(capfd, "why", *asked, folder / "manifests")
     assert done.code == 2
     assert said in done.err
+
+
+@pytest.mark.parametrize(("name", "shown"), [("node/gpu-1", "Node gpu-1"), ("nodepool/gpu", "NodePool gpu")])
+def test_what_has_no_namespace_is_named_without_one(
+    name: str, shown: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = SET.write(tmp_path / "set") / "manifests"
+    (folder / "node.yaml").write_text("{apiVersion: v1, kind: Node, metadata: {name: gpu-1}}\n")
+    done = tonnage(capfd, "why", name, folder)
+    assert done.code == 0
+    assert done.out.startswith(f"{shown} has no pods of its own")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hollow.up_in_step import UpInStep
+from tonnage.apiserver import tables
 from tonnage.hollow.autoscaling import AT_REST
 from tonnage.kube.resources import DEPLOYMENTS, HPAS, SCALED_OBJECTS
 from tonnage.simulation import run, scenario
@@ -170,3 +171,73 @@ def test_where_a_policy_plans_replicas_other_workloads_autoscalers_act_and_the_o
         assert replicas(up, "chat") < 7
         (told,) = [one for one in up.events("HorizontalPodAutoscaler", "chat") if one["reason"] == AT_REST]
         assert told["message"] == "the policy slo sets the replicas of Deployment chat"
+
+
+# ---- what kubectl shows of them ----
+
+
+def shown(up: UpInStep, name: str) -> dict[str, Any]:
+    """The row of `kubectl get hpa`."""
+    cells = tables.cells(HPAS, up.client.get(HPAS, name, "default"), up.now_s)
+    return dict(zip((column.name for column in tables.columns(HPAS.kind)), cells, strict=True))
+
+
+def conditions(up: UpInStep, name: str) -> dict[str, tuple[str, str]]:
+    found = up.client.get(HPAS, name, "default")["status"]["conditions"]
+    return {one["type"]: (one["status"], one["reason"]) for one in found}
+
+
+def test_a_scaled_objects_hpa_is_there_with_what_it_measures_and_why(up: UpInStep) -> None:
+    up.apply(scaled_object(3))
+    up.run_for(120)
+    hpa = up.client.get(HPAS, "keda-hpa-mine", "default")
+    (owner,) = hpa["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("ScaledObject", "mine")
+    assert hpa["spec"]["metrics"][0]["external"]["metric"]["name"] == "s0-prometheus"
+    row = shown(up, "keda-hpa-mine")
+    assert row["Targets"] == "1/1 (avg)" and row["Replicas"] == 3 and row["MaxPods"] == 5
+    assert conditions(up, "keda-hpa-mine") == {
+        "AbleToScale": ("True", "ReadyForNewScale"),
+        "ScalingActive": ("True", "ValidMetricFound"),
+        "ScaledToZero": ("False", "NotScaledToZero"),
+        "ScalingLimited": ("False", "DesiredWithinRange"),
+    }
+    assert hpa["status"]["lastScaleTime"]
+    up.client.delete(SCALED_OBJECTS, "mine", "default")
+    up.run_for(60)
+    assert "keda-hpa-mine" not in {one["metadata"]["name"] for one in up.client.list(HPAS)}
+
+
+def test_a_condition_keeps_the_time_since_when_it_is_so(up: UpInStep) -> None:
+    up.apply(scaled_object(3))
+    up.run_for(60)
+    since = {one["type"]: one["lastTransitionTime"] for one in hpa_status(up, "keda-hpa-mine")["conditions"]}
+    up.run_for(120)
+    later = {one["type"]: one["lastTransitionTime"] for one in hpa_status(up, "keda-hpa-mine")["conditions"]}
+    assert later == since
+
+
+def hpa_status(up: UpInStep, name: str) -> Json:
+    found: Json = up.client.get(HPAS, name, "default")["status"]
+    return found
+
+
+def test_an_hpa_without_readings_says_so(up: UpInStep) -> None:
+    up.apply(autoscaler(1, 6))
+    up.run_for(60)
+    row = shown(up, "web")
+    assert row["Targets"] == "cpu: <unknown>/80%" and row["Replicas"] == 1
+    assert conditions(up, "web")["ScalingActive"] == ("False", "FailedGetResourceMetric")
+
+
+def test_a_paused_scaled_object_has_no_hpa_and_one_that_was_deleted_is_made_again(up: UpInStep) -> None:
+    up.apply(scaled_object(3))
+    up.run_for(60)
+    up.client.delete(HPAS, "keda-hpa-mine", "default")
+    up.run_for(60)
+    assert up.client.get(HPAS, "keda-hpa-mine", "default")
+    paused = scaled_object(3)
+    paused["metadata"]["annotations"] = {"autoscaling.keda.sh/paused": "true"}
+    up.apply(paused)
+    up.run_for(60)
+    assert "keda-hpa-mine" not in {one["metadata"]["name"] for one in up.client.list(HPAS)}

@@ -12,6 +12,7 @@ from hollow.informers_in_step import InformersInStep
 from hollow.running_api import Json, Running
 from tonnage.control.disruption import node_loops
 from tonnage.decisions import Decision, Outcome
+from tonnage.hollow.autoscaler_objects import AutoscalerObjects
 from tonnage.hollow.autoscaling import ReplicaLoops
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.setting import config_maps
@@ -52,9 +53,9 @@ class UpInStep(Running):
 
     def __init__(self, made: run.SetUp, observer: Observer | None = None) -> None:
         self.made = made
-        self.scaling = ReplicaLoops(made)
         forget_daemons(made.cluster)
         super().__init__(made, recorded=True, scheduler_name="tonnage")
+        self.scaling = ReplicaLoops(made, AutoscalerObjects(self.client))
         self.room.diagnosis = Diagnosis(made, self.api.store, self._diagnosed)
         self._recorder = EventRecorder(self.client, "tonnage", self.clock.seconds)
         self.world = ClusterWorld(

@@ -81,6 +81,23 @@ def test_a_mode_of_a_workload_instead_of_its_pods_is_a_finding_that_says_where_i
     ] * (not of_pods)
 
 
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"])
+@pytest.mark.parametrize("of_pods", ["", '"0.5"'])
+def test_a_part_of_a_gpu_asked_for_on_the_workload_instead_of_its_pods_is_a_finding(
+    tmp_path: Path, name: str, of_pods: str
+) -> None:
+    template = f"metadata: {{labels: {{a: b}}, annotations: {{{f'{name}: {of_pods}' if of_pods else ''}}}}}"
+    (tmp_path / "x.yaml").write_text(
+        f'{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: x, annotations: {{{name}: "0.5"}}}}, spec: '
+        f"{{selector: {{matchLabels: {{a: b}}}}, template: {{{template}, spec: {{containers: [{{name: c, image: c}}]}}}}}}}}\n"
+    )
+    made = run.set_up(scenario.of_files([tmp_path]), scenario.AS_WRITTEN).configuration
+    found = [one for one in made.findings if one.rule == "gpu-part-no-effect"]
+    assert [(one.severity, one.where.field, one.help) for one in found] == [
+        ("warning", f"metadata.annotations.{name}", "move it to spec.template.metadata.annotations")
+    ] * (not of_pods)
+
+
 @pytest.mark.parametrize(("written", "told"), [("odd", 1), ("long", 0), ('"3"', 0), ('"-1"', 1)])
 def test_an_interval_that_does_not_exist_is_a_finding_at_the_labels_of_the_nodes(
     tmp_path: Path, written: str, told: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,7 +189,12 @@ def _tokenizer(given: str | None) -> Tokenize | None:
             f"not a tokenizer: {error}", file=str(path), field="--tokenizer", hint="give a tokenizer.json"
         ) from error
 
-    def tokenize(texts: Sequence[str]) -> list[Sequence[int]]:
-        return [one.ids for one in made.encode_batch_fast(list(texts), add_special_tokens=False)]
+    worker = ThreadPoolExecutor(1)
+
+    def tokenize(texts: Sequence[str]) -> Callable[[], list[Sequence[int]]]:
+        def encode() -> list[Sequence[int]]:
+            return [one.ids for one in made.encode_batch_fast(texts, add_special_tokens=False)]
+
+        return worker.submit(encode).result
 
     return tokenize

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tonnage.cli.why_cases import Case
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
+from tonnage.live.group_kinds import by_kind
 from tonnage.objects import core, selectors
 from tonnage.objects.base import KubeObject
 from tonnage.objects.kind_words import kind_of
@@ -85,6 +86,9 @@ def _has_pods(one: KubeObject) -> bool:
 
 
 def _ref(one: KubeObject) -> Ref:
+    known = by_kind(one.api_version, one.kind)
+    if known is not None and not known.namespaced:
+        return Ref(one.kind, one.name)
     return Ref(one.kind, one.name, one.namespace or "default")
 
 

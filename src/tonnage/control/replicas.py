@@ -15,6 +15,7 @@ from tonnage.errors import InputError, NotAnswered
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.metrics.promql import Vector, parse
 from tonnage.scaling import hpa, keda, policies
+from tonnage.scaling.hpa_status import HpaPass
 from tonnage.scaling.replicas import MetricReading
 from tonnage.scaling.target import Target, TrafficReading
 from tonnage.scheduling.seats import SchedulerSeats
@@ -37,6 +38,8 @@ class Autoscalers:
     epoch_ns: int = 0
     """Added to the world's times to make them Unix times: cron triggers have local ones."""
     moved: MovedBounds = field(default_factory=dict)
+    passed: Callable[[HpaPass], object] | None = None
+    """Told of each pass over one HPA."""
 
     def sync(self, world: World) -> Sequence[Scale]:
         """One pass of the HPA controller."""
@@ -85,6 +88,8 @@ class Autoscalers:
             ambiguous_with=self.ambiguous.get(name, ()),
         )
         self.states[name] = state
+        if self.passed is not None:
+            self.passed(HpaPass(spec, state, workload.replicas, decision))
         inactive = state.condition("ScalingActive")
         if decision is None and inactive is not None and not inactive.status:  # else it is of an earlier pass
             world.note(spec.hpa, inactive.reason, inactive.message)

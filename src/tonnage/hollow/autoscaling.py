@@ -9,7 +9,9 @@ from tonnage.control.loops import Loop
 from tonnage.control.replicas import Autoscalers, key_of
 from tonnage.control.world import World
 from tonnage.decisions import Ref, Scale
+from tonnage.hollow.autoscaler_objects import AutoscalerObjects
 from tonnage.scaling import hpa
+from tonnage.scaling.hpa_status import HpaPass
 from tonnage.scaling.policies import BY_MANIFESTS
 from tonnage.simulation.configure import Configuration
 from tonnage.simulation.run import SetUp, autoscalers
@@ -25,9 +27,13 @@ class ReplicaLoops:
     """The loops that set replicas, in a world whose time is Unix time.
 
     Where the scenario leaves replicas to the manifests' autoscalers, those that are there now set them. Where a policy
-    plans them, it alone sets those of workloads for which the manifests have an autoscaler; others' autoscalers act."""
+    plans them, it alone sets those of workloads for which the manifests have an autoscaler; others' autoscalers act.
 
-    def __init__(self, made: SetUp) -> None:
+    ``objects`` writes what becomes of autoscalers; None where others do."""
+
+    def __init__(self, made: SetUp, objects: AutoscalerObjects | None = None) -> None:
+        self._objects = objects
+        self._passes: list[HpaPass] = []
         self._policy = made.scenario.policy(made.policy).scaling
         planned = self._policy != BY_MANIFESTS or made.options.scaler is not None
         self._own = made.replica_loops() if planned else made.reallocation_loops()
@@ -37,7 +43,7 @@ class ReplicaLoops:
         self._planned = frozenset(targets if planned else ())
         self._at_rest: list[tuple[Ref, Ref]] = []
         self._polled_ns: dict[str, int] = {}
-        self._followed = Autoscalers([], [], {}, moved=made.cluster.declared.moved_bounds)
+        self._followed = Autoscalers([], [], {}, moved=made.cluster.declared.moved_bounds, passed=self._passes.append)
         self.follow(made.configuration)
         self._first = {key_of(one.scaled_object): one.polling_interval_ns for one in self._followed.scaled}
 
@@ -69,7 +75,14 @@ class ReplicaLoops:
     def _sync(self, world: World) -> Sequence[Scale]:
         for one, target in self._at_rest:
             world.note(one, AT_REST, f"the policy {self._policy} sets the replicas of {target.kind} {target.name}")
-        return self._followed.sync(world) if self._followed.plain or self._followed.scaled else ()
+        if self._objects is not None:
+            self._objects.make(self._followed.scaled)
+        found = self._followed.sync(world) if self._followed.plain or self._followed.scaled else ()
+        if self._objects is not None:
+            for passed in self._passes:
+                self._objects.write(passed, world.now())
+        self._passes.clear()
+        return found
 
     def _poll(self, key: str, world: World) -> Sequence[Scale]:
         return [

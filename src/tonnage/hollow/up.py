@@ -28,6 +28,7 @@ from tonnage.errors import InputError
 from tonnage.facts.labels import NODE_POOL
 from tonnage.health.blocker import REFUSED
 from tonnage.hollow import prometheus
+from tonnage.hollow.autoscaler_objects import AutoscalerObjects
 from tonnage.hollow.autoscaling import ReplicaLoops
 from tonnage.hollow.diagnosis import Diagnosis
 from tonnage.hollow.machines import MachineOptions, Machines
@@ -196,7 +197,8 @@ class Up:
         lay_out(self.made, client, machines, SCHEDULER_NAME, managed=settings.managed)
         kinds = operated(client, embedded=settings.client is None, bare=settings.bare)
         self.room.operate(Operators(machines, client), kinds)
-        self.scaling = ReplicaLoops(self.made)
+        alone = settings.client is None or settings.bare
+        self.scaling = ReplicaLoops(self.made, AutoscalerObjects(client) if alone else None)
         if self.server is not None:
             self.room.diagnosis = Diagnosis(self.made, self.server.api.store, self._diagnosed)
         if settings.bare:

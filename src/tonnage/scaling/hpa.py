@@ -78,13 +78,14 @@ class HpaSpec:
 @dataclass(frozen=True, slots=True)
 class HpaState:
     """What the controller carries from one pass to the next. ``reason`` explains the last pass, whatever
-    came of it.
+    came of it; ``proposals`` are what its metrics asked for, one each, none where it did not ask them.
     """
 
     history: History = field(default_factory=History)
     scaled_to_zero: bool = False
     conditions: tuple[Condition, ...] = ()
     reason: Reason = field(default_factory=lambda: Reason("not evaluated yet"))
+    proposals: tuple[Proposal, ...] = ()
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of this type, if the last pass set it."""
@@ -116,7 +117,7 @@ def recommend(
     history = state.history
     if not history.recommendations:
         history = replace(history, recommendations=(Recommendation(now_ns, current_replicas),))
-    state = replace(state, history=history, conditions=told.put(state.conditions, told.GOT_SCALE))
+    state = replace(state, history=history, conditions=told.put(state.conditions, told.GOT_SCALE), proposals=())
     if not release.configurable_tolerance:
         spec = replace(spec, behavior=replace(spec.behavior, tolerance=Tolerance()))
     scaled_now = Scaled(
@@ -196,7 +197,7 @@ def _by_metrics(
     proposals = [
         propose(metric, reading, target, spec.behavior) for metric, reading in zip(spec.metrics, readings, strict=True)
     ]
-    evidence = _evidence(spec, proposals)
+    state, evidence = replace(state, proposals=tuple(proposals)), _evidence(spec, proposals)
     failed = [index for index, p in enumerate(proposals) if p.replicas is None]
     winner, asked = _winner(proposals)
     if len(failed) == len(proposals) or (failed and asked < target.spec):

@@ -42,7 +42,7 @@ from tonnage.simulation.faults import schedule_ends, schedule_faults
 from tonnage.simulation.findings.ignored_flags import ignored_flags
 from tonnage.simulation.findings.prices import nodes_without_price
 from tonnage.simulation.findings.relayouts import layouts_that_stay
-from tonnage.simulation.findings.time_slicing import unknown_intervals, unknown_modes
+from tonnage.simulation.findings.time_slicing import misplaced_annotations, unknown_intervals, unknown_modes
 from tonnage.simulation.findings.unserved import Known
 from tonnage.simulation.findings.zones import zone_findings
 from tonnage.simulation.planned import Sources, planned, watched
@@ -224,6 +224,7 @@ def set_up(scenario: Scenario, policy: str, options: RunOptions | None = None) -
         *unread_flags(configuration.setting.pods),
         *too_few_gpus(configuration.setting.pods),
         *unknown_modes(configuration.setting.pods),
+        *misplaced_annotations(configuration.setting.pods),
         *unknown_intervals(scenario, manifest),
         *nodes_without_price(manifest, catalogue.book),
         *layouts_that_stay(scenario, policy, cluster.fleet, manifest),

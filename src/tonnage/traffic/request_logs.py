@@ -51,7 +51,7 @@ _SHAREGPT = {"human": "user", "gpt": "assistant"}
 _DEPTH = 3
 _MOST_TOKENS_OF_ONE = 2**31 - 1
 _MOST_ID = 2**32 - 1
-_OF_A_MESSAGE = ("name", "tool_calls", "function_call", "tool_call_id")
+_OF_A_MESSAGE = dict.fromkeys(("name", "tool_calls", "function_call", "tool_call_id")).keys()
 """What a message has beside role and content, and templates print."""
 _NO_PROMPT = "neither a text, token ids nor messages"
 _NO_IDS = "neither texts, messages nor token ids throughout"
@@ -88,7 +88,7 @@ def read(text: str, name: str, passed: Callable[[int], None] = lambda _: None) -
         yield from _array(text, name)
         return
     details: dict[str, re.Match[str]] = {}
-    for number, line in enumerate(text.split("\n"), start=1):  # other line ends stand inside of texts
+    for number, line in enumerate(_lines(text), start=1):
         if line.lstrip().startswith("{"):
             yield from _record(_decoded(line, name, number), name, number)
         elif found := _VLLM.search(line):
@@ -105,6 +105,15 @@ def read(text: str, name: str, passed: Callable[[int], None] = lambda _: None) -
             raise _wrong(name, number, "", "the prompt is not in this line", "is it one of vLLM's, and whole?")
         elif line.strip():
             passed(number)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """One at a time: a log is large. Other line ends than a line feed stand inside of texts."""
+    begin = 0
+    while (end := text.find("\n", begin)) >= 0:
+        yield text[begin:end]
+        begin = end + 1
+    yield text[begin:]
 
 
 def _array(text: str, name: str) -> Iterator[Logged]:
@@ -194,6 +203,8 @@ def chat(messages: Sequence[tuple[str, str]]) -> Said:
 def _content(message: Mapping[str, Any]) -> str:
     """All that a template prints of a message. An image, a sound or a file is a digest of what names it."""
     content = message.get("content")
+    if isinstance(content, str) and not message.keys() & _OF_A_MESSAGE:
+        return content
     parts = content if isinstance(content, list) else [content] if content is not None else []
     text = "".join(_part(part) for part in parts)
     more = {key: message[key] for key in _OF_A_MESSAGE if message.get(key)}

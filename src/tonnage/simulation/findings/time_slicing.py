@@ -1,4 +1,4 @@
-"""Time-slicing that does not exist: modes of pods, intervals of nodes; and modes of pods with no part of a GPU."""
+"""Time-slicing that does not exist: modes of pods, intervals of nodes; annotations of GPU sharing without effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tonnage.decisions import Finding, Ref
 from tonnage.errors import Where
-from tonnage.fleet.asks import FRACTION, FRACTION_MEMORY
+from tonnage.fleet.asks import ANNOTATIONS, FRACTION, FRACTION_MEMORY
 from tonnage.health.setting import Pods
 from tonnage.machines.cards import INTERVAL_LABEL, LEASE_ANNOTATION
 from tonnage.objects import core, karpenter
@@ -18,18 +18,12 @@ from tonnage.simulation.scenario import Scenario
 
 
 def unknown_modes(found: Sequence[Pods]) -> Iterator[Finding]:
-    """Pods whose annotation names no mode of time-slicing, those that have a mode and no part of a GPU, and workloads
-    that have the annotation in place of their pods."""
+    """Pods whose annotation names no mode of time-slicing, and those that have a mode and no part of a GPU."""
     for pods in found:
         notes = pods.template.metadata.annotations
         mode = notes.get(LEASE_ANNOTATION)
         of, place = Ref(pods.object.kind, pods.object.metadata.name, pods.namespace), pods.where("")
         if mode is None:
-            if LEASE_ANNOTATION in pods.object.metadata.annotations:
-                place = where(pods.object, f"metadata.annotations.{LEASE_ANNOTATION}")
-                message = f"{LEASE_ANNOTATION} has no effect here: it is read of the pods"
-                hint = f"move it to {pods.template.field.removesuffix('spec')}metadata.annotations"
-                yield Finding("gpu-time-slicing-no-effect", "warning", of, place, message, help=hint)
             continue
         if mode not in (STRICT, FAIR):
             message = f"{LEASE_ANNOTATION} is {mode!r}: expected {STRICT} or {FAIR}; its GPUs are shared in turns"
@@ -37,6 +31,19 @@ def unknown_modes(found: Sequence[Pods]) -> Iterator[Finding]:
         elif FRACTION not in notes and FRACTION_MEMORY not in notes:
             message = f"{LEASE_ANNOTATION} has no effect: there is no annotation {FRACTION} or {FRACTION_MEMORY}"
             yield Finding("gpu-time-slicing-no-effect", "warning", of, place, message)
+
+
+def misplaced_annotations(found: Sequence[Pods]) -> Iterator[Finding]:
+    """Workloads that have an annotation of GPU sharing in place of their pods: nobody reads it there."""
+    for pods in found:
+        of = Ref(pods.object.kind, pods.object.metadata.name, pods.namespace)
+        for name in (LEASE_ANNOTATION, *ANNOTATIONS):
+            rule = "gpu-time-slicing-no-effect" if name == LEASE_ANNOTATION else "gpu-part-no-effect"
+            if name in pods.template.metadata.annotations or name not in pods.object.metadata.annotations:
+                continue
+            message = f"{name} has no effect here: it is read of the pods"
+            hint = f"move it to {pods.template.field.removesuffix('spec')}metadata.annotations"
+            yield Finding(rule, "warning", of, where(pods.object, f"metadata.annotations.{name}"), message, help=hint)
 
 
 def unknown_intervals(scenario: Scenario, manifest: Manifest) -> Iterator[Finding]:
