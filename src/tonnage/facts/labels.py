@@ -44,6 +44,9 @@ PID_PRESSURE = "node.kubernetes.io/pid-pressure"
 NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 
+APP_NAME = "app.kubernetes.io/name"
+SCALED_OBJECT_NAME = "scaledobject.keda.sh/name"
+
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
 INITIALIZED = "karpenter.sh/initialized"
 NODE_POOL = "karpenter.sh/nodepool"

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from tonnage.dra.nvidia import device_classes
 from tonnage.facts import operands as facts
-from tonnage.facts.labels import GPU_PRESENT
+from tonnage.facts.labels import APP_NAME, GPU_PRESENT
 from tonnage.facts.operands import AgentPart
 from tonnage.node.operator_parts import environment, operands_of, parts_of
 from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
 NAME = "tonnage-agent"
-_OWN_LABELS = {"app.kubernetes.io/name": NAME}
+_OWN_LABELS = {APP_NAME: NAME}
 CONFIG_FOLDER = "/etc/tonnage/device-plugin"
 """Where the ConfigMap of the device plugin's configurations is mounted."""
 _NO_CONFIG_MAP = ConfigMapChoice()

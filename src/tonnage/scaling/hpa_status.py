@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from tonnage.decisions import Scale
+from tonnage.facts.labels import APP_NAME, SCALED_OBJECT_NAME
 from tonnage.objects.quantity import format_cpu
 from tonnage.scaling.behavior import SelectPolicy
 from tonnage.scaling.conditions import Condition
@@ -19,9 +20,8 @@ from tonnage.scaling.hpa import HpaSpec, HpaState, Metric
 from tonnage.scaling.replicas import Proposal, TargetKind
 
 JsonObject: TypeAlias = dict[str, Any]
-_SELECTED_BY = "scaledobject.keda.sh/name"
 _GONE: JsonObject = {"type": ""}
-"""What stands for a metric that could not be had."""
+"""What stands for a metric without a value."""
 
 
 class HpaPass(Struct, frozen=True):
@@ -104,9 +104,9 @@ def body_of_keda(spec: HpaSpec, scaled: JsonObject) -> JsonObject:
     name, target = str(meta["name"]), written["scaleTargetRef"]
     labels = {
         "app.kubernetes.io/managed-by": "keda-operator",
-        "app.kubernetes.io/name": spec.hpa.name,
+        APP_NAME: spec.hpa.name,
         "app.kubernetes.io/part-of": name,
-        _SELECTED_BY: name,
+        SCALED_OBJECT_NAME: name,
     }
     owner = {"apiVersion": scaled["apiVersion"], "kind": scaled["kind"], "name": name, "uid": meta["uid"]}
     behavior = _behavior(spec, (written.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {})
@@ -152,7 +152,7 @@ def _written(metric: Metric, scaled_object: str, containers: Mapping[str, str]) 
         target["value" if kind is TargetKind.VALUE else "averageValue"] = format_cpu(metric.target)
     source: JsonObject = {"name": metric.name, "target": target}
     if metric.kind == "External":
-        selector = {"matchLabels": {_SELECTED_BY: scaled_object}}
+        selector = {"matchLabels": {SCALED_OBJECT_NAME: scaled_object}}
         source = {"metric": {"name": metric.name, "selector": selector}, "target": target}
     elif metric.kind == "ContainerResource":
         source["container"] = containers[metric.name]

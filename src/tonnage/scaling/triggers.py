@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from tonnage.decisions import Finding
 from tonnage.errors import InputError
+from tonnage.facts.labels import SCALED_OBJECT_NAME
 from tonnage.metrics.promql import UnsupportedQuery
 from tonnage.objects.autoscaling import ExternalMetricSource, HorizontalPodAutoscaler
 from tonnage.objects.keda import ScaledObject
@@ -89,7 +90,7 @@ def _external(
     }
     identifier = source.metric
     selector = identifier.selector.match_labels if identifier.selector else {}
-    owner = selector.get("scaledobject.keda.sh/name", "")
+    owner = selector.get(SCALED_OBJECT_NAME, "")
     if (owner and (owner, identifier.name) in served) or (not owner and adapters.has(EXTERNAL, identifier.name)):
         return None
     names = ", ".join(sorted(name for of, name in served if of == owner))
