@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from benchmarks.provisioning_rules import ZONE, broken, matches
 from tonnage.decisions import Ref
 from tonnage.facts import instances
 from tonnage.facts.prices import PriceBook
@@ -51,11 +51,24 @@ def violations(
         yield from _claim(claim, by_pool[claim.node_pool], types[claim.offering.instance_type], shapes, daemon_sets)
     yield from _limits(plan, nodes, by_pool, types)
     yield from _standing(plan, {node.ref: node for node in nodes}, shapes)
-    yield from _apart(plan, pods, nodes, bound)
+    zones = {one.zone for name in types for one in book.offerings(name)}
+    yield from broken(plan, pods, nodes, bound, [zone for zone in sorted(zones) if _reaches(zone, by_pool.values())])
     for name, members in (gangs or {}).items():
         there = sum(ref in placed for ref in members)
         if 0 < there < len(members):
             yield f"gang {name}: {there} of {len(members)} pods are placed"
+
+
+def _reaches(zone: str, pools: Iterable[karpenter.NodePool]) -> bool:
+    """Whether some NodePool may launch a node in the zone."""
+    return any(
+        all(
+            matches({ZONE: zone}, one.key, one.operator, one.values)
+            for one in pool.spec.template.spec.requirements
+            if one.key == ZONE
+        )
+        for pool in pools
+    )
 
 
 def _offered(claim: PlannedClaim, price: int, book: PriceBook) -> Iterator[str]:
@@ -123,21 +136,6 @@ def _refusals(shape: PodShape, labels: Mapping[str, str], taints: Sequence[core.
         yield "no term of its node affinity holds"
 
 
-def matches(labels: Mapping[str, str], key: str, operator: str, values: Sequence[str]) -> bool:
-    """Whether a node with these labels meets one requirement."""
-    has = labels.get(key)
-    if operator in ("NotIn", "DoesNotExist"):
-        return has is None or (operator == "NotIn" and has not in values)
-    if has is None:
-        return False
-    if operator in ("In", "Exists"):
-        return operator == "Exists" or has in values
-    if not has.isdigit():
-        return False
-    number, bound = int(has), int(values[0])
-    return {"Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound}[operator]
-
-
 def _tolerates(one: core.Toleration, taint: core.Taint) -> bool:
     if one.effect and one.effect != taint.effect:
         return False
@@ -187,82 +185,3 @@ def _standing(plan: Plan, nodes: Mapping[Ref, ExistingNode], shapes: Mapping[Ref
         for name, wanted in amounts.items():
             if wanted > nodes[ref].free.get(name, 0):
                 yield f"{ref} has {nodes[ref].free.get(name, 0)} {name} free, and its pods want {wanted}"
-
-
-class _Placed(NamedTuple):
-    """A pod on a node with these labels, and the rules by which it keeps away from others or spreads."""
-
-    name: str
-    namespace: str
-    labels: Mapping[str, str]
-    node: Mapping[str, str]
-    away: core.PodAntiAffinity | None
-    shape: PodShape | None
-
-
-def _apart(
-    plan: Plan, pods: Sequence[PendingPod], nodes: Sequence[ExistingNode], bound: Sequence[BoundPod]
-) -> Iterator[str]:
-    """Required pod anti-affinity, pod affinity and DoNotSchedule spread, once all pods stand where the plan says."""
-    there = {node.ref.name: {"kubernetes.io/hostname": node.ref.name, **node.labels} for node in nodes}
-    places = {one.pod: there[one.node.name] for one in plan.nominations}
-    for claim in plan.claims:
-        own = {**claim.labels, "kubernetes.io/hostname": claim.ref.name}
-        places.update((ref, own) for ref in claim.pods)
-    placed = [
-        _Placed(str(pod.ref), pod.ref.namespace, pod.labels, places[pod.ref], pod.shape.pod_anti_affinity, pod.shape)
-        for pod in pods
-        if pod.ref in places
-    ]
-    placed += [
-        _Placed(f"a pod on {one.node}", one.namespace, one.labels, there[one.node], one.pod_anti_affinity, None)
-        for one in bound
-        if one.node in there
-        for _ in range(one.pods)
-    ]
-    for one in placed:
-        for term in one.away.required_during_scheduling_ignored_during_execution if one.away else ():
-            for other in placed:
-                if other is not one and _meant(term, one.namespace, other) and _same(term.topology_key, one, other):
-                    yield f"{one.name} keeps away from {other.name}, which is in the same {term.topology_key}"
-        near = one.shape.pod_affinity if one.shape is not None else None
-        for term in near.required_during_scheduling_ignored_during_execution if near else ():
-            meant = [other for other in placed if _meant(term, one.namespace, other)]
-            if not any(_same(term.topology_key, one, other) for other in meant):
-                yield f"{one.name} has nobody near in the same {term.topology_key}"
-        for rule in one.shape.spread if one.shape is not None else ():
-            if rule.when_unsatisfiable == "DoNotSchedule":
-                yield from _skewed(rule, one, placed)
-
-
-def _skewed(rule: core.TopologySpreadConstraint, one: _Placed, placed: Sequence[_Placed]) -> Iterator[str]:
-    """Of the domains that have pods at all the fullest is no more than maxSkew above the emptiest."""
-    domains = Counter({other.node.get(rule.topology_key, ""): 0 for other in placed if rule.topology_key in other.node})
-    for other in placed:
-        if other.namespace == one.namespace and _selected(rule.label_selector, other.labels):
-            domains[other.node.get(rule.topology_key, "")] += 1
-    if (
-        domains
-        and rule.topology_key != "kubernetes.io/hostname"
-        and max(domains.values()) - min(domains.values()) > rule.max_skew
-    ):
-        yield f"{one.name} spreads by {rule.topology_key}, and there are {dict(domains)}"
-
-
-def _meant(term: core.PodAffinityTerm, namespace: str, other: _Placed) -> bool:
-    names = term.namespaces or [namespace]
-    return (term.namespace_selector is not None or other.namespace in names) and _selected(
-        term.label_selector, other.labels
-    )
-
-
-def _same(key: str, one: _Placed, other: _Placed) -> bool:
-    return key in one.node and one.node[key] == other.node.get(key)
-
-
-def _selected(selector: core.LabelSelector | None, own: Mapping[str, str]) -> bool:
-    if selector is None:
-        return False
-    if any(own.get(key) != value for key, value in selector.match_labels.items()):
-        return False
-    return all(matches(own, one.key, one.operator, one.values) for one in selector.match_expressions)

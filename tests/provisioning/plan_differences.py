@@ -18,7 +18,8 @@ from planning_cases import Case, Json, karpenters, ours
 from tonnage.decisions import Ref
 from tonnage.facts.labels import EC2_NODE_CLASS
 from tonnage.provisioning import labels
-from tonnage.provisioning.karpenter import Packing, pack
+from tonnage.provisioning.karpenter import pack
+from tonnage.provisioning.packing import Packing
 from tonnage.provisioning.requirements import Requirement, Requirements
 
 UNSAID = frozenset({labels.REGISTERED, labels.INITIALIZED, EC2_NODE_CLASS})

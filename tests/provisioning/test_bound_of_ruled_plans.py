@@ -13,6 +13,7 @@ import pytest
 from provisioning_builders import catalogue, instance, node, node_pool, pods, shape
 from test_optimal_program import a_program, cheapest
 
+from benchmarks.provisioning_check import violations
 from deep_seeds import deep
 from tonnage.decisions import Ref
 from tonnage.facts.price_book import Reservation
@@ -21,8 +22,8 @@ from tonnage.provisioning.nodeclass import NodeStorage
 from tonnage.provisioning.optimal import pooled, relaxed
 from tonnage.provisioning.optimal.plan import plan, price
 from tonnage.provisioning.optimal.program import Bin, Effort, Program
-from tonnage.provisioning.optimal.solve import bound, solve
-from tonnage.provisioning.plans import PlanSettings
+from tonnage.provisioning.optimal.solve import solve
+from tonnage.provisioning.plans import Plan, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -155,11 +156,47 @@ def test_no_plan_that_follows_the_rules_in_any_way_costs_less_than_the_bound(see
     waiting = some_pods(random.Random(seed))
     found = plan(waiting, [], [node_pool()], WORLD)
     assert 0 <= found.bound_micro_usd_per_hour <= found.held_bound_micro_usd_per_hour <= found.micro_usd_per_hour
+    if len(found.plan.waits) == len(found.karpenter.waits):
+        assert found.micro_usd_per_hour <= price(found.karpenter)
+    if found.held == 0:  # planned by the rules, and not where Karpenter puts the pods
+        assert broken_rules(found.plan, waiting) == []
     if not found.plan.waits:
         best = cheapest_of_all(waiting)
         assert best < math.inf
         assert found.bound_micro_usd_per_hour <= best + 1
         assert found.bound_micro_usd_per_hour > 0
+
+
+def broken_rules(found: Plan, waiting: Sequence[PendingPod]) -> list[str]:
+    """What the checker that shares no code with the planner finds against the plan."""
+    return list(violations(found, waiting, [], [node_pool()], {one.name: one for one in WORLD.types}, WORLD.book))
+
+
+def test_pods_that_keep_apart_share_small_nodes_with_others_where_karpenter_fills_large_ones() -> None:
+    """Karpenter lets three small pods join each that keeps apart, which takes a large node; two of them fill a small
+    one, and one node more holds the rest."""
+    apart = msgspec.structs.replace(kept_apart("a"), requests={"pods": 1, "cpu": 1000, "memory": 2 << 30})
+    waiting = [*of_app("a", pods(4, apart, "apart")), *of_app("b", pods(12, shape(0.5, 1), "small"))]
+    found = plan(waiting, [], [node_pool()], WORLD)
+    assert price(found.karpenter) == 4 * PRICES["c1.large"]
+    assert found.micro_usd_per_hour == found.bound_micro_usd_per_hour == 5 * PRICES["c1.small"]
+    assert (found.kept, found.held) == ({}, 0)
+    assert broken_rules(found.plan, waiting) == []
+
+
+def test_pods_that_spread_over_zones_stand_evenly_in_the_cheaper_plan_too() -> None:
+    spread = core.TopologySpreadConstraint(
+        max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule", label_selector=labelled("a")
+    )
+    waiting = [
+        *of_app("a", pods(6, msgspec.structs.replace(shape(1, 4), spread=(spread,)), "spread")),
+        *of_app("b", pods(6, shape(1, 1), "free")),
+    ]
+    found = plan(waiting, [], [node_pool()], WORLD)
+    assert found.micro_usd_per_hour <= price(found.karpenter)
+    zones = Counter(one.labels[ZONE] for one in found.plan.claims for ref in one.pods if ref.name.startswith("spread"))
+    assert set(zones.values()) == {3}
+    assert broken_rules(found.plan, waiting) == []
 
 
 def kept_apart(app: str) -> PodShape:
@@ -233,7 +270,7 @@ def test_a_bound_with_little_effort_holds_and_is_that_of_resources() -> None:
         if any(best.left_out):
             continue
         checked += 1
-        least = bound(program, start, Effort(steps=1, rounds=1, columns=3, nodes=0))
+        least = solve(program, start, Effort(steps=1, rounds=1, columns=3, nodes=0)).bound
         assert pooled.bound(program) <= least + 1e-6
         assert least <= cheapest(program) + 1e-6
     assert checked > 10

@@ -46,3 +46,10 @@ def test_any_list_comes_out_in_order_with_all_that_was_in_it(length: int, most: 
     assert keys == sorted(before)
     assert [before[number] for number in numbers] == keys
     assert sorted(numbers) == list(range(length))
+
+
+def test_claims_with_pods_already_are_tried_by_how_many_they_have() -> None:
+    order = ClaimOrder.of([3, 1, 2, 1])
+    assert list(order.settle()) == [1, 3, 2, 0]
+    assert order.append() == 4
+    assert list(order.settle()) == [1, 3, 4, 2, 0]

@@ -164,9 +164,7 @@ class Provisioner:
 
         gangs = waiting_gangs(snapshot, {pod.ref for pod in waiting})
         minima = gang_minima(snapshot, gangs)
-        found = optimal.plan(
-            waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs, minima=minima, proof=False
-        )
+        found = optimal.plan(waiting, nodes, node_pools, self.catalogue, settings, gangs=gangs, minima=minima)
         return found.plan
 
     def next_number(self, snapshot: Snapshot) -> int:

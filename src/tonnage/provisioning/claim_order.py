@@ -27,6 +27,14 @@ class ClaimOrder:
         self._pods: list[int] = []
         self._stray: int | None = None
 
+    @classmethod
+    def of(cls, pods: Sequence[int]) -> ClaimOrder:
+        """NodeClaims with so many pods each, of equally many the first by number first."""
+        made = cls()
+        made.order = sorted(range(len(pods)), key=lambda number: (pods[number], number))
+        made._pods = [pods[number] for number in made.order]
+        return made
+
     def append(self) -> int:
         """A new NodeClaim with one pod, at the end. Its number."""
         number = len(self.order)

@@ -30,9 +30,10 @@ from tonnage.provisioning.balanced import Totals
 from tonnage.provisioning.budgets import allowance
 from tonnage.provisioning.candidates import Candidate, MovablePod, RunningNode, candidates, is_held, moves
 from tonnage.provisioning.catalogue import NODES, Catalogue
-from tonnage.provisioning.karpenter import NewNodeClaim, Packing, pack
+from tonnage.provisioning.karpenter import pack
 from tonnage.provisioning.launch import choose
 from tonnage.provisioning.load import ClaimLoad
+from tonnage.provisioning.packing import NewNodeClaim, Packing
 from tonnage.provisioning.plans import PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod
 from tonnage.provisioning.replacement import Replacing, cheapest_micro_usd

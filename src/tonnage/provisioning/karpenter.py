@@ -31,21 +31,20 @@ import itertools
 from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
-from msgspec import Struct
 
-from tonnage.decisions import Alternative, Launch, Reason, Ref, Wait
+from tonnage.decisions import Alternative, Reason, Ref, Wait
 from tonnage.objects import karpenter
 from tonnage.provisioning import bought, explain
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.claim_order import ClaimOrder
 from tonnage.provisioning.domains import Pick
-from tonnage.provisioning.launch import LaunchChoice, choose
 from tonnage.provisioning.load import ClaimLoad, Market
 from tonnage.provisioning.nodeclass import storage_key
-from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
+from tonnage.provisioning.packing import NewNodeClaim, Packing, buy
+from tonnage.provisioning.plans import Nomination, Plan, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
@@ -54,6 +53,9 @@ from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
+
+QueuedPod: TypeAlias = tuple[PendingPod, AlikePods]
+"""A pod, and those like it with what is known of where they fit."""
 
 
 def plan(
@@ -69,28 +71,7 @@ def plan(
     requirement that cannot be read.
     """
     settings = settings or PlanSettings()
-    return _bought(pack(pods, nodes, node_pools, catalogue, settings), settings)
-
-
-@dataclass(slots=True, eq=False)
-class NewNodeClaim:
-    """A planned NodeClaim. ``host`` stands for the name that its node will have."""
-
-    load: ClaimLoad
-    pods: list[Ref]
-    host: str
-
-
-class Packing(Struct, frozen=True):
-    """Where each pod goes, before anything is bought. ``claims`` in the order of planning; ``unplanned`` as in
-    :class:`Plan`."""
-
-    market: Market
-    claims: tuple[NewNodeClaim, ...]
-    nominations: tuple[Nomination, ...]
-    waits: tuple[Wait, ...]
-    unplanned: dict[str, int]
-    reserving: Reserving | None = None
+    return buy(pack(pods, nodes, node_pools, catalogue, settings), settings)
 
 
 def pack(
@@ -103,6 +84,18 @@ def pack(
 ) -> Packing:
     """Put the pods on nodes and planned NodeClaims. ``pick`` says which of several equally good domains is taken: the
     first by name where it is not given."""
+    made = packer(nodes, node_pools, catalogue, settings, pick)
+    return made.rest(made.queue(pods))
+
+
+def packer(
+    nodes: Iterable[ExistingNode],
+    node_pools: Iterable[karpenter.NodePool],
+    catalogue: Catalogue,
+    settings: PlanSettings,
+    pick: Pick | None = None,
+) -> Packer:
+    """A planning round in which nothing is planned yet; the arguments are those of :func:`pack`."""
     catalogue = with_reserved(catalogue, settings.reservations)
     market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
     node_pools = list(node_pools)
@@ -121,11 +114,11 @@ def pack(
     there = list(nodes)
     topology = PodTopology(catalogue, dynamic, there, settings, pick)
     static = [pool for pool in node_pools if pool.is_static]
-    return _Planner(market, templates, there, settings, topology, static).run(list(pods))
+    return Packer(market, templates, there, settings, topology, static)
 
 
-class _Planner:
-    """One planning round."""
+class Packer:
+    """One planning round: what has been planned so far, and what is left of limits and nodes."""
 
     def __init__(
         self,
@@ -148,7 +141,7 @@ class _Planner:
         self.keys = 0
         self.order = ClaimOrder()
         self.nominations: list[Nomination] = []
-        self.placed = 0
+        self.placed: list[Ref] = []
         self.reserving = Reserving(settings.reservations) if settings.reservations else None
         self.remaining = {one.name: dict(one.limits) for one in templates}
         for node in usable:
@@ -156,14 +149,20 @@ class _Planner:
                 self.remaining[node.node_pool][resource] -= node.capacity.get(resource, 0)
         self.empty_loads: dict[tuple[str, bytes], ClaimLoad] = {}
 
-    def run(self, pods: list[PendingPod]) -> Packing:
-        ordered = sorted(pods, key=_queue_key)
+    def queue(self, pods: Iterable[PendingPod]) -> list[QueuedPod]:
+        """The pods in the order in which they are tried. To be called once, before any is placed."""
+        ordered = sorted(pods, key=queue_key)
         relax_taints = any(t.effect == "PreferNoSchedule" for one in self.templates for t in one.taints)
-        classes = PodClasses(self.market.catalogue, self.settings, self.topology, pods, relax_taints=relax_taints)
-        queue = deque((pod, classes.of(pod)) for pod in ordered)
+        classes = PodClasses(self.market.catalogue, self.settings, self.topology, ordered, relax_taints=relax_taints)
+        queued = [(pod, classes.of(pod)) for pod in ordered]
         classes.met()
         for node in self.nodes:
             self.topology.register(node.host)
+        return queued
+
+    def rest(self, queued: Sequence[QueuedPod]) -> Packing:
+        """Place these pods of the queue after those that have a place already."""
+        queue = deque(queued)
         last: dict[Ref, int] = {}
         while queue:
             pod, pod_class = queue[0]
@@ -178,15 +177,22 @@ class _Planner:
         for pod, pod_class in queue:
             pod_class.refused = pod_class.refused or self._refusal(pod_class)
             pod_class.waiting.append(pod.ref)
-        waits = [Wait(ref, one.refused, "provisioner") for one in classes.all() if one.refused for ref in one.waiting]
+        classes = {id(pod_class): pod_class for _, pod_class in queued}.values()
+        waits = [Wait(ref, one.refused, "provisioner") for one in classes if one.refused for ref in one.waiting]
         waits.sort(key=lambda wait: wait.pod)
         return Packing(
-            self.market, tuple(self.claims), tuple(self.nominations), tuple(waits), _unplanned(pods), self.reserving
+            self.market,
+            tuple(self.claims),
+            tuple(self.nominations),
+            tuple(waits),
+            dict(sorted(Counter(name for pod, _ in queued for name in pod.shape.unplanned).items())),
+            tuple(self.placed),
+            self.reserving,
         )
 
     def _schedule(self, pod: Ref, pod_class: AlikePods) -> bool:
         """Place the pod, giving up one thing after the other. Nothing changes for its like while no pod is placed."""
-        if pod_class.seen == self.placed:
+        if pod_class.seen == len(self.placed):
             return False
         pod_class.held_back = ""
         self.topology.pick.turn(pod)
@@ -195,32 +201,41 @@ class _Planner:
             if self.reserving is not None:
                 self.reserving.short = ""
             if self._on_node(pod, attempt) or self._on_claim(pod, attempt) or self._on_new_claim(pod, attempt):
-                self.placed += 1
+                self.placed.append(pod)
                 return True
             if self.reserving is not None and self.reserving.short:
                 pod_class.held_back = self.reserving.short
                 break  # nothing is given up as long as reserved capacity may come free
-        pod_class.seen = self.placed
+        pod_class.seen = len(self.placed)
         return False
 
     def _on_node(self, pod: Ref, attempt: Attempt) -> bool:
-        stage, full = attempt.stage, attempt.full
+        full = attempt.full
         at = full.find(0)
         while at >= 0:
-            node = self.nodes[at]
-            if node.full(stage):
+            verdict = self.nominate(pod, attempt, self.nodes[at])
+            if verdict is Verdict.YES:
+                return True
+            if verdict is Verdict.NEVER:
                 full[at] = 1
-            elif (wanted := node.wanted(stage)) is not None:
-                verdict = self.topology.on_host(attempt.rules, node.host)
-                if verdict is Verdict.NEVER:
-                    full[at] = 1
-                narrowed = self.topology.narrowed(attempt.rules, wanted) if verdict is Verdict.YES else None
-                if narrowed is not None and node.add(stage, wanted, narrowed):
-                    self.topology.record(attempt.peers, node.taints, node.requirements, node.host)
-                    self.nominations.append(Nomination(pod, node.ref))
-                    return True
             at = full.find(0, at + 1)
         return False
+
+    def nominate(self, pod: Ref, attempt: Attempt, node: StandingNode) -> Verdict:
+        """Put the pod on a node that is there if it takes it; otherwise whether it will take no such pod any more."""
+        stage = attempt.stage
+        if node.full(stage):
+            return Verdict.NEVER
+        wanted = node.wanted(stage)
+        if wanted is None:
+            return Verdict.NOT_NOW
+        verdict = self.topology.on_host(attempt.rules, node.host)
+        narrowed = self.topology.narrowed(attempt.rules, wanted) if verdict is Verdict.YES else None
+        if narrowed is None or not node.add(stage, wanted, narrowed):
+            return Verdict.NOT_NOW if verdict is Verdict.YES else verdict
+        self.topology.record(attempt.peers, node.taints, node.requirements, node.host)
+        self.nominations.append(Nomination(pod, node.ref))
+        return Verdict.YES
 
     def _on_claim(self, pod: Ref, attempt: Attempt) -> bool:
         open_: bytes | bytearray = attempt.still_open(len(self.claims))
@@ -241,7 +256,7 @@ class _Planner:
                 load = self._joined(attempt, number, known)
                 if load is not None and self._holds(number, load):
                     self.order.took(place)
-                    self._add(pod, number, load, attempt)
+                    self.add(pod, number, load, attempt)
                     return True
                 if known and known.get(area := areas[number], ()) is None:  # none of the same area takes it
                     elsewhere = np.frombuffer(areas, np.int64) != area
@@ -278,12 +293,11 @@ class _Planner:
         return None if narrowed is None else claim.load.join(stage, narrowed)
 
     def _on_new_claim(self, pod: Ref, attempt: Attempt) -> bool:
-        number = len(self.claims)
-        host = f"{_HOST}-{number}"
+        number, host = len(self.claims), self.next_host
         for template in self.templates:
             remaining = self.remaining[template.name]
             types = template.within(remaining, self.market.catalogue)
-            empty = self._empty(template, types)
+            empty = self.empty(template, types)
             wanted = empty.wanted(attempt.stage)
             if wanted is None or empty.join(attempt.stage) is None:
                 continue
@@ -299,11 +313,9 @@ class _Planner:
             for resource in remaining:
                 column = self.market.catalogue.column.get(resource)
                 remaining[resource] -= 0 if column is None else int(largest[column])
-            self.claims.append(NewNodeClaim(load, [], host))
-            self.areas.append(0)
             self.order.append()
-            self.topology.register(host)
-            self._add(pod, number, load, attempt)
+            self.opened(load)
+            self.add(pod, number, load, attempt)
             return True
         return False
 
@@ -316,7 +328,21 @@ class _Planner:
             self.reserving.take(number, held)
         return held is not None
 
-    def _add(self, pod: Ref, number: int, load: ClaimLoad, attempt: Attempt) -> None:
+    @property
+    def next_host(self) -> str:
+        """What stands for the name of the next node to be planned."""
+        return f"{_HOST}-{len(self.claims)}"
+
+    def opened(self, load: ClaimLoad) -> int:
+        """A new NodeClaim, which gets its first pod next. Its number."""
+        number = len(self.claims)
+        self.claims.append(NewNodeClaim(load, [], self.next_host))
+        self.areas.append(0)
+        self.topology.register(self.claims[-1].host)
+        return number
+
+    def add(self, pod: Ref, number: int, load: ClaimLoad, attempt: Attempt) -> None:
+        """The pod joins the NodeClaim, whose load is this one with it."""
         claim = self.claims[number]
         claim.load = load
         self.areas[number] = self.topology.area(load.requirements)
@@ -325,7 +351,8 @@ class _Planner:
         if attempt.rules.hosts and self.topology.on_host(attempt.rules, claim.host) is Verdict.NEVER:
             attempt.rules.barred.append(number)
 
-    def _empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
+    def empty(self, template: PoolTemplate, types: TypeMask) -> ClaimLoad:
+        """A NodeClaim without pods, with these types to choose from."""
         key = (template.name, types.tobytes())
         if key not in self.empty_loads:
             market = self.market
@@ -352,49 +379,12 @@ class _Planner:
         )
 
 
-def _bought(packing: Packing, settings: PlanSettings) -> Plan:
-    """Each planned NodeClaim as its cheapest offering. Pods of one that cannot be bought wait."""
-    launches: list[Launch] = []
-    claims: list[PlannedClaim] = []
-    waits = list(packing.waits)
-    chosen: dict[object, LaunchChoice | str] = {}
-    market = packing.market
-    for number, claim in enumerate(packing.claims):
-        load, held = claim.load, frozenset[str]()
-        if packing.reserving is not None:
-            load, held = packing.reserving.settled(number, load)
-        same: object = id(load)  # minValues apart, a choice follows from the types and what of them is offered
-        if not load.requirements.has_min_values():
-            same = (load.types.tobytes(), market.offers.rows(load.requirements), load.template.reservations, held)
-        if same not in chosen:
-            blocks = packing.reserving.blocks(held) if packing.reserving is not None else frozenset()
-            offers, strict = load.market.offers, market.strict_min_values
-            chosen[same] = choose(offers, load.requirements, load.types, strict=strict, blocks=blocks)
-        choice = chosen[same]
-        if isinstance(choice, str):
-            reason = Reason(f"NodePool {load.template.name} cannot launch a node: {choice}")
-            waits.extend(Wait(pod, reason, "provisioner") for pod in claim.pods)
-            continue
-        name = f"{load.template.name}-{settings.first_claim + len(claims):05d}"
-        reservation = None
-        if held and packing.reserving is not None:
-            reservation = packing.reserving.chosen(held, choice.offering.instance_type, choice.offering.zone)
-        claims.append(bought.planned(Ref("NodeClaim", name), load, claim.pods, choice, reservation))
-        launches.append(bought.launch(claims[-1], load, choice))
-    waits.sort(key=lambda wait: wait.pod)
-    return Plan(tuple(launches), tuple(claims), packing.nominations, tuple(waits), packing.unplanned)
-
-
 _HOST = "planned"
 """How the name begins that stands for the one of a planned node. No rule can name it."""
 
 
-def _queue_key(pod: PendingPod) -> tuple[int, int, int, str, Ref]:
+def queue_key(pod: PendingPod) -> tuple[int, int, int, str, Ref]:
+    """By which pods are sorted: most CPU, then most memory, then age, then uid."""
     requests = pod.shape.requests
     created = pod.creation_ns // NS_PER_S
     return (-requests.get("cpu", 0), -requests.get("memory", 0), created, pod.ref.uid, pod.ref)
-
-
-def _unplanned(pods: Iterable[PendingPod]) -> dict[str, int]:
-    found = Counter(name for pod in pods for name in pod.shape.unplanned)
-    return dict(sorted(found.items()))

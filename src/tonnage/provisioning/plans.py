@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -100,7 +100,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What Karpenter would do now. ``claims`` goes with ``launches`` one to one, in the order of planning.
 
     ``waits``: pods that no node and no NodePool can take, with the reason of each NodePool. ``unplanned``:
-    per kind of constraint that is not weighed here, how many of the pods carry it.
+    per kind of constraint that is not weighed here, how many of the pods carry it. ``order``: the pods that have a
+    place, as they were placed: what a pod demands of where others are holds beside those before it.
     """
 
     launches: tuple[Launch, ...]
@@ -108,3 +109,14 @@ class Plan(msgspec.Struct, frozen=True):
     nominations: tuple[Nomination, ...]
     waits: tuple[Wait, ...]
     unplanned: dict[str, int]
+    order: tuple[Ref, ...] = ()
+
+    @property
+    def micro_usd_per_hour(self) -> int:
+        """What the nodes that it launches cost."""
+        return sum(launch.price_micro_usd_per_hour for launch in self.launches)
+
+    def placed(self) -> Iterator[Ref]:
+        """The pods that have a place."""
+        yield from (ref for claim in self.claims for ref in claim.pods)
+        yield from (one.pod for one in self.nominations)

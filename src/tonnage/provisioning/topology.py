@@ -152,6 +152,11 @@ class PodTopology:
         """How many labels rules are about, names of nodes aside."""
         return len(self._keys)
 
+    @property
+    def about(self) -> Sequence[str]:
+        """The labels that rules are about, names of nodes aside."""
+        return self._keys
+
     def area(self, requirements: Requirements) -> int:
         """A number for what these say of the labels that rules are about: equal where they say the same."""
         said = tuple(requirements.get(key) for key in self._keys)

@@ -106,6 +106,11 @@ class Master:
             {at: min(0.0, dual[row]) for at, row in self._supply.items()},
         )
 
+    def fractions(self) -> list[tuple[NodePattern, float]]:
+        """The patterns that the relaxation uses, and of how many nodes each."""
+        point = list(self._solver.getSolution().col_value)[len(self._left) :]
+        return [(one, n) for one, n in zip(self.columns, point, strict=True) if n > _ABSOLUTE]
+
     def whole(self, columns: Sequence[NodePattern], start: Sequence[tuple[NodePattern, int]], nodes: int) -> Whole:
         """The best whole numbers of these columns that branch and bound finds with ``nodes`` nodes, at least as good as
         ``start`` (whose columns are among them)."""

@@ -20,18 +20,14 @@ from tonnage.objects import karpenter
 from tonnage.provisioning import karpenter as planner
 from tonnage.provisioning.catalogue import Catalogue
 from tonnage.provisioning.labels import RESERVED
-from tonnage.provisioning.load import Market
-from tonnage.provisioning.nodeclass import storage_key
-from tonnage.provisioning.optimal import relaxed
-from tonnage.provisioning.optimal.classes import Classes
+from tonnage.provisioning.optimal import by_rules
+from tonnage.provisioning.optimal.arguments import PlanArguments
 from tonnage.provisioning.optimal.program import Effort
 from tonnage.provisioning.optimal.round import PackingRound, RoundResult
 from tonnage.provisioning.optimal.ruled import not_weighed
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim, PlanSettings
 from tonnage.provisioning.pods import ExistingNode, PendingPod
-from tonnage.provisioning.reserving import with_reserved
-from tonnage.provisioning.template import PoolTemplate, compile_pool
 from tonnage.units import usd
 
 NOT_WHOLE = "its gang is planned all or nothing, and not all of its pods fit"
@@ -97,24 +93,21 @@ def plan(
     gangs: Mapping[str, Collection[Ref]] | None = None,
     minima: Mapping[str, int] | None = None,
     effort: Effort | None = None,
-    proof: bool = True,
 ) -> OptimalPlan:
     """Plan nodes for pending pods; the arguments are those of :func:`tonnage.provisioning.karpenter.plan`, whose plan
     it never exceeds in price where both place the same pods. ``gangs``: pods that are placed all or none, by name;
-    ``minima``: of how many of them that holds, where not of all. Without ``proof`` its bound is of plans that leave
-    pods that are held where Karpenter puts them, which takes less time.
+    ``minima``: of how many of them that holds, where not of all.
 
     Raises :class:`~tonnage.errors.InputError` for a requirement that cannot be read.
     """
     planning = Planning(
-        sorted(pods, key=planner._queue_key),
+        sorted(pods, key=planner.queue_key),
         list(nodes),
         list(node_pools),
         catalogue,
         settings or PlanSettings(),
         dict(gangs or {}),
         effort or Effort(),
-        proof=proof,
     )
     return planning.by_minima(minima or {})
 
@@ -132,20 +125,11 @@ class BoundedPlan(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Planning:
-    """The arguments of a plan. ``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their
-    pods costs, USD per hour; ``proof``: whether a bound of all plans is asked for."""
+class Planning(PlanArguments):
+    """``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their pods costs, USD an hour."""
 
-    pods: list[PendingPod]
-    nodes: list[ExistingNode]
-    node_pools: list[karpenter.NodePool]
-    catalogue: Catalogue
-    settings: PlanSettings
-    gangs: dict[str, Collection[Ref]]
-    effort: Effort
     occupied: tuple[Occupied, ...] = ()
     fare: float = 0.0
-    proof: bool = True
 
     def by_minima(self, minima: Mapping[str, int]) -> OptimalPlan:
         """:meth:`run`, with those of a gang beyond its minimum placed one by one, and none of them without it."""
@@ -176,14 +160,14 @@ class Planning:
         return msgspec.structs.replace(
             made,
             plan=plan_,
-            karpenter=self.karpenter(sorted((*self.pods, *left.values()), key=planner._queue_key)),
+            karpenter=self.karpenter(sorted((*self.pods, *left.values()), key=planner.queue_key)),
             gangs=tuple(sorted({*made.gangs, *names})),
         )
 
     def run(self) -> OptimalPlan:
         """The best of what was found and of Karpenter's own plan, gangs in part left out of it."""
         whole = self.karpenter(self.pods)
-        torn = self._torn(whole)
+        torn = self.torn(whole)
         base = self.karpenter([pod for pod in self.pods if pod.ref not in torn]) if torn else whole
         names = not_weighed(self.pods, self.settings)
         names |= {ref: (IN_RESERVATION,) for claim in base.claims if _reserved(claim) for ref in claim.pods}
@@ -193,13 +177,18 @@ class Planning:
         if beside := found.held - set(names):
             kept[BESIDE] = len(beside)
         best = min((found.plan, base), key=lambda one: (-_placed(one), price(one)))
-        best = msgspec.structs.replace(best, waits=tuple(self._waits(best, waits)), unplanned=whole.unplanned)
         held = found.held | set(names)
-        least = min(found.bound, price(best))
+        least = bound = min(found.bound, price(best))
+        if held:
+            ruled = by_rules.plan(self, best, base)
+            bound = min(ruled.bound, bound)
+            if ruled.plan is not None and (-_placed(ruled.plan), price(ruled.plan)) < (-_placed(best), price(best)):
+                best, kept, held, least = ruled.plan, {}, frozenset(), bound
+        best = msgspec.structs.replace(best, waits=tuple(self._waits(best, waits)), unplanned=whole.unplanned)
         return OptimalPlan(
             plan=best,
             karpenter=whole,
-            bound_micro_usd_per_hour=min(self._bound(best, base), least) if held and self.proof else least,
+            bound_micro_usd_per_hour=bound,
             held_bound_micro_usd_per_hour=least,
             kept=kept,
             held=len(held),
@@ -216,30 +205,6 @@ class Planning:
             if not one.misfits:
                 return one
             held |= one.misfits  # what the numbers allow, devices do not: these pods go Karpenter's way
-
-    def _bound(self, best: Plan, base: Plan) -> int:
-        """What no plan of the pods that ``best`` places costs less than, micro-USD an hour, however it follows what
-        patterns do not express."""
-        placed = {ref for claim in best.claims for ref in claim.pods} | {one.pod for one in best.nominations}
-        pods = [pod for pod in self.pods if pod.ref in placed]
-        catalogue = with_reserved(self.catalogue, self.settings.reservations)
-        templates = self._templates(catalogue)
-        classes = self._classes(catalogue, templates)
-        classes.add(relaxed.without_rules(pods), {}, apart=relaxed.apart(pods))
-        relaxing = Plan((), best.claims + base.claims, best.nominations + base.nominations, (), {})
-        classes.settle(relaxing, {node.ref: node for node in self.nodes})
-        return PackingRound(
-            classes.all(),
-            classes,
-            templates,
-            self._remaining(templates, []),
-            [node for node in self.nodes if not node.deleted],
-            relaxed.of(best, classes),
-            self._market(catalogue),
-            self.effort,
-            usd(price(best)),
-            reservations=self.settings.reservations,
-        ).bound()
 
     def _hold_gangs(self, base: Plan, held: set[Ref], torn: set[Ref]) -> None:
         """Let the rest of a gang stay too where some of it does."""
@@ -259,8 +224,8 @@ class Planning:
         nominations = [one for one in base.nominations if one.node in nodes]
         stays = held | stuck | {ref for one in claims.values() for ref in one.pods} | {one.pod for one in nominations}
         gang_of = {ref: name for name, refs in self.gangs.items() for ref in refs}
-        templates = self._templates(self.catalogue)
-        classes = self._classes(self.catalogue, templates)
+        templates = self.templates(self.catalogue)
+        classes = self.classes(self.catalogue, templates)
         classes.add((pod for pod in self.pods if pod.ref not in stays), gang_of)
         occupied = [one for one in self.occupied if one.node.ref not in nodes and not _any(one, held)]
         classes.add((pod for one in occupied for pod in one.pods), {}, moving=True)
@@ -279,10 +244,10 @@ class Planning:
             classes.all(),
             classes,
             templates,
-            self._remaining(templates, list(claims.values())),
+            self.remaining(templates, list(claims.values())),
             [node for node in self.nodes if node.ref not in apart and not node.deleted],
             started,
-            self._market(self.catalogue),
+            self.market(self.catalogue),
             self.effort,
             usd(price(base) + sum(one.micro_usd_per_hour for one in occupied)),
             occupied,
@@ -295,7 +260,7 @@ class Planning:
             (claim, launch) for claim, launch in zip(base.claims, base.launches, strict=True) if claim.ref in claims
         ]
         constant = sum(launch.price_micro_usd_per_hour for _, launch in kept)
-        plan = self._named(kept, nominations, answer)
+        plan = self._named(kept, nominations, answer, [ref for ref in base.order if ref in stays])
         bound = [one for one in self.occupied if one not in occupied]
         return BoundedPlan(
             plan,
@@ -305,9 +270,14 @@ class Planning:
         )
 
     def _named(
-        self, kept: Sequence[tuple[PlannedClaim, Launch]], nominations: Sequence[Nomination], answer: RoundResult
+        self,
+        kept: Sequence[tuple[PlannedClaim, Launch]],
+        nominations: Sequence[Nomination],
+        answer: RoundResult,
+        before: Sequence[Ref],
     ) -> Plan:
-        """The plan of what stays and what is new, NodeClaims numbered in this order."""
+        """The plan of what stays and what is new, NodeClaims numbered in this order. ``before``: in which order pods
+        were placed that stay."""
         claims: list[PlannedClaim] = []
         launches: list[Launch] = []
         for claim, launch in kept:
@@ -318,7 +288,10 @@ class Planning:
             claim, launch = one.named(self._name(one.load.template.name, len(claims)))
             claims.append(claim)
             launches.append(launch)
-        return Plan(tuple(launches), tuple(claims), (*nominations, *answer.nominations), (), {})
+        found = Plan(tuple(launches), tuple(claims), (*nominations, *answer.nominations), (), {})
+        placed = set(found.placed())
+        order = dict.fromkeys((*(ref for ref in before if ref in placed), *found.placed()))
+        return msgspec.structs.replace(found, order=tuple(order))
 
     def _name(self, node_pool: str, number: int) -> str:
         return f"{node_pool}-{self.settings.first_claim + number:05d}"
@@ -330,49 +303,8 @@ class Planning:
         for ref in sorted(pod.ref for pod in self.pods if pod.ref not in placed):
             yield Wait(ref, known.get(ref, Reason(NOT_WHOLE if ref in in_gang else LEFT_OUT)), "provisioner")
 
-    def _torn(self, plan: Plan) -> set[Ref]:
-        """The pods of gangs of which one waits."""
-        waiting = {wait.pod for wait in plan.waits}
-        return {ref for refs in self.gangs.values() if waiting & set(refs) for ref in refs}
-
     def _gangs_of(self, refs: set[Ref]) -> set[str]:
         return {name for name, members in self.gangs.items() if refs & set(members)}
-
-    def karpenter(self, pods: Sequence[PendingPod]) -> Plan:
-        """Karpenter's plan for these of the pods."""
-        return planner.plan(pods, self.nodes, self.node_pools, self.catalogue, self.settings)
-
-    def _market(self, catalogue: Catalogue) -> Market:
-        return Market(catalogue, catalogue.available(self.settings.unavailable), self.settings.strict_min_values)
-
-    def _classes(self, catalogue: Catalogue, templates: Sequence[PoolTemplate]) -> Classes:
-        soft = any(taint.effect == "PreferNoSchedule" for one in templates for taint in one.taints)
-        return Classes(catalogue, self.settings, relax_taints=soft)
-
-    def _templates(self, catalogue: Catalogue) -> list[PoolTemplate]:
-        settings = self.settings
-        return [
-            compile_pool(
-                pool,
-                catalogue,
-                settings.daemon_sets,
-                settings.node_classes.get(storage_key(pool)),
-                settings.configurations,
-            )
-            for pool in sorted(self.node_pools, key=lambda one: one.metadata.name)
-            if not pool.is_static
-        ]
-
-    def _remaining(
-        self, templates: Sequence[PoolTemplate], claims: Sequence[PlannedClaim]
-    ) -> dict[str, dict[str, int]]:
-        """What the nodes that are there, and those planned already, leave of the limits."""
-        remaining = {one.name: dict(one.limits) for one in templates}
-        used = [(node.node_pool, node.capacity) for node in self.nodes if not node.deleted]
-        for pool, capacity in (*used, *((claim.node_pool, claim.capacity) for claim in claims)):
-            for resource in remaining.get(pool, ()):
-                remaining[pool][resource] -= capacity.get(resource, 0)
-        return remaining
 
 
 def _any(one: Occupied, held: set[Ref]) -> bool:

@@ -86,3 +86,13 @@ class Program:
         if any(c not in of.admits for c, _ in chosen):
             return False
         return all(sum(n * self.weights[c][d] for c, n in chosen) <= room for d, room in enumerate(of.room))
+
+
+class Solution(msgspec.Struct, frozen=True):
+    """``chosen``: patterns and how many nodes have each; ``left_out``: pods by class; ``cost``, USD per hour, with the
+    price of those left out; ``bound``: no plan costs less."""
+
+    chosen: tuple[tuple[NodePattern, int], ...]
+    left_out: tuple[int, ...]
+    cost: float
+    bound: float

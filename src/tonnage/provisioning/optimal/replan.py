@@ -62,7 +62,7 @@ def replan(
     said = {one.node.ref: pod for one in fixed for pod in one.pods if pod.ref in held}
     why = {ref: f"pod {pod.ref.name} carries {', '.join(names[pod.ref])}" for ref, pod in said.items()}
     planning = Planning(
-        sorted(waiting, key=planner._queue_key),
+        sorted(waiting, key=planner.queue_key),
         [*nodes, *(one.node for one in listed)],
         list(node_pools),
         catalogue,

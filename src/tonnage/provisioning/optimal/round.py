@@ -15,9 +15,9 @@ from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.optimal import supply
 from tonnage.provisioning.optimal.claims import UnnamedClaim, make
 from tonnage.provisioning.optimal.classes import Classes, PackingClass
-from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program
-from tonnage.provisioning.optimal.solve import Solution, bound, solve
-from tonnage.provisioning.optimal.supply import ExistingNodes, NewNodeKind, Occupied
+from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program, Solution
+from tonnage.provisioning.optimal.solve import solve
+from tonnage.provisioning.optimal.supply import ExistingNodes, NewNodeKind, NodeTarget, Occupied
 from tonnage.provisioning.plans import Nomination, Plan, PlannedClaim
 from tonnage.provisioning.pods import ExistingNode
 from tonnage.provisioning.standing import StandingNode
@@ -75,17 +75,20 @@ class PackingRound:
             return answer
         return RoundResult([], [], [pod for of in self.classes for pod in of.pods], 0)
 
-    def bound(self) -> int:
-        """What no plan costs less than that places all of these pods, micro-USD an hour: ``base`` is one, and costs
-        what is ``already`` there. 0: it is not known."""
+    def targets(self) -> tuple[int, list[NodeTarget]]:
+        """What no plan costs less than that places all of these pods, micro-USD an hour, and the nodes of the cheapest
+        one found, to be filled. ``base`` is one, and costs what is ``already`` there. A bound of 0: it is not known."""
         kinds, resources, limits = self._kinds()
         program = self._program(kinds, resources, limits)
         start = self._start(program, kinds)
+        solution = solve(program, start, self.effort)
         covered = [sum(n * program.covers(one)[c] for one, n in start) for c in range(len(program.demand))]
         cost = sum(n * program.cost(one) for one, n in start)
+        least = max(0, micro_usd(solution.bound))
         if cost > self.already + _ROUNDING or any(a < b for a, b in zip(covered, program.demand, strict=True)):
-            return 0  # base is no plan of this program, so others may not be either
-        return max(0, micro_usd(bound(program, start, self.effort)))
+            least = 0  # base is no plan of this program, so others may not be either
+        chosen = sorted(solution.chosen, key=lambda one: (program.bins[one[0].bin].price, one[0]))
+        return least, [NodeTarget(kinds[one.bin][0], one.counts, count) for one, count in chosen if any(one.counts)]
 
     def _kinds(self) -> tuple[list[Kind], list[str], dict[tuple[str, str], int]]:
         """What pods may stand on, the resources that matter, and the limits by NodePool and resource."""

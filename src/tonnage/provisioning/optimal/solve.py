@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import Struct
-
-from tonnage.provisioning.optimal import knapsack, pooled
+from tonnage.provisioning.optimal import knapsack, pooled, wide
 from tonnage.provisioning.optimal.knapsack import Item
 from tonnage.provisioning.optimal.master import Duals, Master, Whole
-from tonnage.provisioning.optimal.program import Effort, NodePattern, Program
+from tonnage.provisioning.optimal.program import Effort, NodePattern, Program, Solution
 
 _EPSILON = 1e-7
 """USD per hour: a smaller reduced cost is none."""
@@ -28,27 +26,13 @@ _SHRINK = (1.0, 0.2, 0.04)
 """Parts of the gap within which all patterns are listed, where the whole has too many."""
 
 
-class Solution(Struct, frozen=True):
-    """``chosen``: patterns and how many nodes have each; ``left_out``: pods by class; ``cost``, USD per hour, with the
-    price of those left out; ``bound``: no plan costs less."""
-
-    chosen: tuple[tuple[NodePattern, int], ...]
-    left_out: tuple[int, ...]
-    cost: float
-    bound: float
-
-
 def solve(program: Program, start: Sequence[tuple[NodePattern, int]] = (), effort: Effort | None = None) -> Solution:
     """The best plan found, no dearer than ``start``, patterns that fit with their numbers."""
     if not program.demand:
         return Solution((), (), 0.0, 0.0)
+    if wide.is_wide(program):
+        return wide.solve(program, start, effort or Effort())
     return _Solving(program, effort or Effort()).run(start)
-
-
-def bound(program: Program, start: Sequence[tuple[NodePattern, int]], effort: Effort | None = None) -> float:
-    """What no plan costs less than, USD per hour, without looking for a better one than ``start`` where patterns prove
-    nothing within the effort."""
-    return _Solving(program, effort or Effort()).bound(start) if program.demand else 0.0
 
 
 @dataclass(slots=True)
@@ -64,14 +48,6 @@ class _Solving:
         duals, bound = self._started(start)
         bound, whole = self._whole(duals, bound, start)
         return Solution(whole.chosen, whole.left_out, whole.cost, min(bound, whole.cost))
-
-    def bound(self, start: Sequence[tuple[NodePattern, int]]) -> float:
-        """The bound alone, in whole numbers only where the relaxation is proved."""
-        duals, bound = self._started(start)
-        if not _final(duals, bound):
-            return bound
-        bound, whole = self._whole(duals, bound, start)
-        return min(bound, whole.cost)
 
     def _started(self, start: Sequence[tuple[NodePattern, int]]) -> tuple[Duals, float]:
         """The relaxation, and what no plan costs less than by it or by prices of resources."""

@@ -72,6 +72,14 @@ class ExistingNodes(msgspec.Struct, frozen=True):
     pods: tuple[Ref, ...] = ()
 
 
+class NodeTarget(msgspec.Struct, frozen=True):
+    """``count`` nodes of a kind that are to hold so many pods of each class."""
+
+    kind: NewNodeKind | ExistingNodes
+    counts: tuple[int, ...]
+    count: int
+
+
 class Occupied(msgspec.Struct, frozen=True, kw_only=True):
     """A node that may go back if its ``pods`` find a place elsewhere. ``micro_usd_per_hour``: what it costs; free room
     of ``node`` is beside them."""
