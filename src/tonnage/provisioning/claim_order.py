@@ -29,7 +29,7 @@ class ClaimOrder:
 
     @classmethod
     def of(cls, pods: Sequence[int]) -> ClaimOrder:
-        """NodeClaims with so many pods each, of equally many the first by number first."""
+        """NodeClaims with this many pods each, of equally many the first by number first."""
         made = cls()
         made.order = sorted(range(len(pods)), key=lambda number: (pods[number], number))
         made._pods = [pods[number] for number in made.order]

@@ -118,7 +118,7 @@ class Guided:
         return False
 
     def _zones(self, kind: NewNodeKind) -> list[str | None]:
-        """In which zones such a node can be had, where rules are about zones; the cheapest first."""
+        """In which zones such a node is offered, where rules are about zones; the cheapest first."""
         if labels.ZONE not in self.packer.topology.about:
             return [None]
         site, offers = kind.site, kind.site.market.offers

@@ -9,6 +9,8 @@ import msgspec
 
 INF = float("inf")
 """Where a program has no bound."""
+EPSILON = 1e-7
+"""USD per hour: a smaller reduced cost is none."""
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from tonnage.provisioning.optimal import knapsack, pooled, wide
 from tonnage.provisioning.optimal.knapsack import Item
 from tonnage.provisioning.optimal.master import Duals, Master, Whole
-from tonnage.provisioning.optimal.program import Effort, NodePattern, Program, Solution
+from tonnage.provisioning.optimal.program import EPSILON, Effort, NodePattern, Program, Solution
 
-_EPSILON = 1e-7
-"""USD per hour: a smaller reduced cost is none."""
 _FIRST = 300
 """Steps of the search for one pattern while quick ones still find any."""
 _ENOUGH = 8
@@ -95,10 +93,10 @@ class _Solving:
                 floor = max(0.0, min(duals.left(self.program, at) for at in bins))
                 found = knapsack.best(self._items(admits, duals), room, limit, floor)
                 self.steps += found.steps
-                proved &= found.bound <= found.value + _EPSILON
+                proved &= found.bound <= found.value + EPSILON
                 for at in bins:
                     worst[at] = found.bound
-                    if found.counts and duals.left(self.program, at) < found.value - _EPSILON:
+                    if found.counts and duals.left(self.program, at) < found.value - EPSILON:
                         new.append(self._column(at, found.counts))
             if len(worst) == len(self.program.bins):
                 bound = max(bound, self._bound(duals, worst))
@@ -136,7 +134,7 @@ class _Solving:
             return bound, whole  # prices that are not final bound no reduced cost
         for part in _SHRINK:
             slack = part * (whole.cost - relaxed)
-            if slack <= _EPSILON:
+            if slack <= EPSILON:
                 break
             columns = self._within(duals, slack)
             if columns is None:
@@ -161,7 +159,7 @@ class _Solving:
             for at in bins:
                 of, left = self.program.bins[at], duals.left(self.program, at)
                 for value, counts in patterns:
-                    if value < left - slack - _EPSILON:
+                    if value < left - slack - EPSILON:
                         continue
                     column = self._column(at, counts)
                     key = (column.counts, of.holds, of.charges, None if of.supply is None else at)
@@ -198,4 +196,4 @@ class _Solving:
 
 def _final(duals: Duals, bound: float) -> bool:
     """Whether the relaxation is proved: no pattern that is not known would make it cheaper."""
-    return duals.value - bound <= _EPSILON * max(1.0, abs(duals.value))
+    return duals.value - bound <= EPSILON * max(1.0, abs(duals.value))

@@ -73,7 +73,7 @@ class ExistingNodes(msgspec.Struct, frozen=True):
 
 
 class NodeTarget(msgspec.Struct, frozen=True):
-    """``count`` nodes of a kind that are to hold so many pods of each class."""
+    """``count`` nodes of a kind that are to hold this many pods of each class."""
 
     kind: NewNodeKind | ExistingNodes
     counts: tuple[int, ...]

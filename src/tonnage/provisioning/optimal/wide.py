@@ -14,7 +14,7 @@ from dataclasses import replace
 from tonnage.provisioning.optimal import pooled
 from tonnage.provisioning.optimal.beam import Beam
 from tonnage.provisioning.optimal.master import Duals, Master
-from tonnage.provisioning.optimal.program import Effort, NodePattern, Program, Solution
+from tonnage.provisioning.optimal.program import EPSILON, Effort, NodePattern, Program, Solution
 
 WIDE = 16_000
 """More pairs of a class and a kind of node than this make a program wide."""
@@ -30,7 +30,6 @@ _PATIENCE = 2
 """Rounds in a row that find little before the search is widened."""
 _NEAREST = 80
 """Patterns beside those of the relaxation among which whole numbers are chosen."""
-_EPSILON = 1e-7
 
 
 def is_wide(program: Program) -> bool:
@@ -60,7 +59,7 @@ def _relaxed(program: Program, master: Master, effort: Effort) -> Duals:
         prices = [duals.left(program, at) for at in range(len(program.bins))]
         found = beam.patterns(values, prices, _KINDS, _WIDTHS[step], _PATTERNS)
         before = duals.value
-        if master.add(one for one in found if _reduced(program, one, duals) < -_EPSILON):
+        if master.add(one for one in found if _reduced(program, one, duals) < -EPSILON):
             duals = master.relaxed()
         stalled = stalled + 1 if before - duals.value <= _LITTLE * before else 0
         if stalled == _PATIENCE:
@@ -72,7 +71,7 @@ def _relaxed(program: Program, master: Master, effort: Effort) -> Duals:
 
 def _rounded(program: Program, master: Master, duals: Duals) -> Solution:
     """The relaxation rounded down, and the best of the patterns nearest to paying for the rest."""
-    sure = [(one, int(n + _EPSILON)) for one, n in master.fractions()]
+    sure = [(one, int(n + EPSILON)) for one, n in master.fractions()]
     left = list(program.demand)
     for one, count in sure:
         for c, n in enumerate(program.covers(one)):
