@@ -126,7 +126,7 @@ class BoundedPlan(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Planning(PlanArguments):
-    """``occupied``: nodes of ``nodes`` that may go back; ``fare``: what moving one of their pods costs, USD per hour."""
+    """``occupied``: nodes of ``nodes`` that may go back; ``fare``: USD per hour for moving one of their pods."""
 
     occupied: tuple[Occupied, ...] = ()
     fare: float = 0.0
