@@ -158,11 +158,14 @@ def test_what_is_said_of_cheaper_plans_holds_for_all_pods(tmp_path: Path, capfd:
     apart["spec"]["template"]["spec"]["affinity"] = rule
     file = str(written(tmp_path / "a.yaml", apart, free, pool("m5.large", "m5.4xlarge")))
     optimal = json.loads(tonnage(capfd, "plan", file, "-o", "json", "-q").out)["plans"][1]
-    assert optimal["karpenter_way_pods"] == sum(optimal["karpenter_way"].values())
-    assert 0 < optimal["bound_usd_per_hour"] <= optimal["karpenter_way_bound_usd_per_hour"]
+    assert (optimal["karpenter_way_pods"], optimal["karpenter_way"]) == (0, {})
     shown = " ".join(tonnage(capfd, "plan", file).out.split())
-    assert "any plan costs $0.86 or more (gap 10 %)" in shown, "nine nodes of m5.large, which no rule forbids"
-    assert "no plan is cheaper" not in shown
+    assert "karpenter: $0.96" in shown
+    assert "optimal: $0.86 an hour for 9 new nodes; no plan is cheaper" in shown, "which no rule forbids"
+    alone = str(written(tmp_path / "b.yaml", apart, pool("m5.large", "m5.4xlarge")))
+    optimal = json.loads(tonnage(capfd, "plan", alone, "-o", "json", "-q").out)["plans"][1]
+    assert optimal["karpenter_way_pods"] == sum(optimal["karpenter_way"].values()) == 3
+    assert 0 < optimal["bound_usd_per_hour"] <= optimal["karpenter_way_bound_usd_per_hour"]
 
 
 def test_capacity_buffers_are_planned_for_as_if_their_pods_were_pending(
@@ -419,8 +422,11 @@ def test_nodes_are_planned_in_the_reservations_that_the_node_class_selects(
     done = tonnage(capfd, "plan", file, "--prices", str(prices), "-o", "json")
     for one in json.loads(done.out)["plans"]:
         assert [(node["capacity_type"], node["zone"]) for node in one["nodes"]] == [("reserved", "us-east-1b")] * 2
-        assert one["usd_per_hour"] == pytest.approx(2 * 55.04 / 10_000)
+        assert {(node["usd_per_hour"], node["paid_usd_per_hour"]) for node in one["nodes"]} == {(0.0, 55.04)}
+        assert one["usd_per_hour"] == 0.0
     said = [one for one in json.loads(done.out)["findings"] if one["rule"] == "nodeclass-reservation-unknown"]
+    table = " ".join(tonnage(capfd, "plan", file, "--prices", str(prices)).out.split())
+    assert "2 × p5.48xlarge $0.00 more than the reservation's $110.08 reserved, us-east-1b" in table
     assert [one["where"]["field"] for one in said] == ["spec.capacityReservationSelectorTerms[1]"]
     without = json.loads(tonnage(capfd, "plan", file, "-o", "json").out)
     assert {node["capacity_type"] for node in without["plans"][0]["nodes"]} == {"on-demand"}

@@ -9,7 +9,8 @@ import msgspec
 from tonnage.cli.plan_input import PlanInput
 from tonnage.cli.plan_occupied import Going
 from tonnage.control.choices import OPTIMAL
-from tonnage.decisions import Finding, Ref
+from tonnage.decisions import Finding, Launch, Ref
+from tonnage.facts.price_book import ON_DEMAND, RESERVED, PriceBook
 from tonnage.provisioning.optimal.difference import NodeChange, difference
 from tonnage.provisioning.optimal.plan import OptimalPlan, price
 from tonnage.provisioning.optimal.replan import Replan
@@ -21,7 +22,8 @@ SCHEMA = "tonnage.dev/plan/v1"
 
 class NewNode(msgspec.Struct, frozen=True):
     """A node to launch. ``instance_types``: those that EC2 may choose from, cheapest first. Amounts: cpu in millicores,
-    memory and storage in bytes, all else in units."""
+    memory and storage in bytes, all else in units. ``paid_usd_per_hour``: of a node in a capacity reservation, what its
+    instance costs on demand, whether it is used or not: the node adds nothing to that."""
 
     name: str
     node_pool: str
@@ -29,6 +31,7 @@ class NewNode(msgspec.Struct, frozen=True):
     zone: str
     capacity_type: str
     usd_per_hour: float
+    paid_usd_per_hour: float | None
     instance_types: tuple[str, ...]
     requests: dict[str, int]
     daemons: dict[str, int]
@@ -139,9 +142,9 @@ def report(
     leave, and why."""
     plans = []
     if karpenter is not None:
-        plans.append(_policy(like, karpenter, None, given))
+        plans.append(_policy(like, karpenter, None, given.catalogue.book, given))
     if optimal is not None:
-        plans.append(_policy(OPTIMAL, optimal.plan, optimal, given))
+        plans.append(_policy(OPTIMAL, optimal.plan, optimal, given.catalogue.book, given))
     changes = difference(karpenter, optimal.plan, given.pods) if karpenter is not None and optimal is not None else ()
     book = given.catalogue.book
     return PlanReport(
@@ -152,12 +155,16 @@ def report(
         tuple(plans),
         tuple(map(_saving, changes)),
         () if karpenter is None or optimal is None else tuple(_left_out(karpenter, optimal.plan, given.gangs)),
-        None if replanned is None else _consolidation(replanned, given.going, unconsolidatable),
+        None if replanned is None else _consolidation(replanned, given.going, unconsolidatable, given.catalogue.book),
         given.findings,
     )
 
 
-def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput | None = None) -> PolicyPlan:
+def _policy(
+    name: str, plan: Plan, optimal: OptimalPlan | None, book: PriceBook, given: PlanInput | None = None
+) -> PolicyPlan:
+    in_reservations = sum(one.price_micro_usd_per_hour for one in plan.launches if one.capacity_type == RESERVED)
+    new = price(plan) - in_reservations  # what orders them is no price that anybody pays
     fixed = given.static if given is not None else Plan((), (), (), (), {})
     nodes = tuple(
         NewNode(
@@ -166,7 +173,8 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput
             launch.instance_type,
             launch.zone,
             launch.capacity_type,
-            usd(launch.price_micro_usd_per_hour),
+            0.0 if launch.capacity_type == RESERVED else usd(launch.price_micro_usd_per_hour),
+            _paid(launch, book),
             claim.instance_types,
             claim.requests,
             launch.daemons,
@@ -180,16 +188,24 @@ def _policy(name: str, plan: Plan, optimal: OptimalPlan | None, given: PlanInput
         on.setdefault(one.node, []).append(one.pod)
     return PolicyPlan(
         name,
-        usd(price(fixed) + price(plan)),
-        None if optimal is None else usd(price(fixed) + optimal.bound_micro_usd_per_hour),
+        usd(price(fixed) + new),
+        None if optimal is None else usd(price(fixed) + min(new, optimal.bound_micro_usd_per_hour)),
         None if optimal is None else optimal.gap,
         nodes,
         tuple(NodePods(node.name, _names(pods)) for node, pods in sorted(on.items())),
         tuple(_unplaceable(plan, () if given is None else given.stuck)),
         {} if optimal is None else optimal.kept,
         0 if optimal is None else optimal.held,
-        None if optimal is None else usd(price(fixed) + optimal.held_bound_micro_usd_per_hour),
+        None if optimal is None else usd(price(fixed) + min(new, optimal.held_bound_micro_usd_per_hour)),
     )
+
+
+def _paid(launch: Launch, book: PriceBook) -> float | None:
+    if launch.capacity_type != RESERVED:
+        return None
+    offers = {(one.zone, one.capacity_type): one for one in book.offerings(launch.instance_type)}
+    known = offers.get((launch.zone, ON_DEMAND))
+    return None if known is None else usd(known.micro_usd_per_hour)
 
 
 def _left_out(before: Plan, after: Plan, gangs: Mapping[str, Sequence[Ref]]) -> Iterator[LeftOut]:
@@ -205,9 +221,9 @@ def _placed(plan: Plan) -> set[Ref]:
     return {ref for claim in plan.claims for ref in claim.pods} | {one.pod for one in plan.nominations}
 
 
-def _consolidation(of: Replan, going: Going, unconsolidatable: Mapping[Ref, str]) -> Consolidation:
+def _consolidation(of: Replan, going: Going, unconsolidatable: Mapping[Ref, str], book: PriceBook) -> Consolidation:
     returned = tuple(sorted(ref.name for ref in of.returned))
-    plan = _policy(OPTIMAL, of.plan, None)
+    plan = _policy(OPTIMAL, of.plan, None, book)
     return Consolidation(
         returned,
         of.moves,

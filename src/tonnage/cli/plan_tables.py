@@ -142,7 +142,9 @@ def _nodes(members: Sequence[NewNode], pool: str) -> None:
     where = f"{one.capacity_type}, {one.zone}, {pool} {one.node_pool}"
     pods = tuple(pod for node in members for pod in node.pods)
     holds = f"{each} each" if len(members) > 1 else each
-    say(f"{len(members)} × {one.instance_type}  ${dollars:.2f}  {where}", "    ", "  ")
+    paid = sum(node.paid_usd_per_hour or 0.0 for node in members)
+    costs = f"${dollars:.2f}" + (f" more than the reservation's ${paid:.2f}" if paid else "")
+    say(f"{len(members)} × {one.instance_type}  {costs}  {where}", "    ", "  ")
     say(f"{holds}: {_listed(pods)}" if pods else "as its static NodePool says", "      ", "    ")
 
 
