@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from builders import node, pod
-from device_allocations import DRIVER, claim, device, device_class, request, resource_slice
+from device_allocations import DRIVER, cel, claim, device, device_class, request, resource_slice
 from tonnage.decisions import Bind, Decision
+from tonnage.dra import nvidia
+from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Fleet
@@ -66,6 +68,18 @@ def see_claim(made: Fleet, name: str, *requests: dict[str, Any], **changes: Any)
         one = msgspec.structs.replace(one, **changes)
     made.device_claims.see(one)
     return one
+
+
+def claiming(
+    known: DeviceClaims, selector: str = "", count: int = 1, name: str = "p", of: str = nvidia.GPU_CLASS
+) -> FleetPod:
+    """A pod with one claim for so many devices."""
+    exactly = {"count": count, **({"selectors": cel(selector)} if selector else {})}
+    one = claim({"name": "r", "exactly": {"deviceClassName": of, **exactly}}, name=f"{name}-claim")
+    known.see(one)
+    written = [{"name": "gpu", "resourceClaimName": one.name}]
+    made = pod(name, namespace=NAMESPACE, resourceClaims=written)
+    return replace(made, claims=known.need(NAMESPACE, name, made.uid, made.spec))
 
 
 def own(made: Fleet, name: str, *requests: dict[str, Any], **fields: Any) -> FleetPod:

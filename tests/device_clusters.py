@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ from tonnage.objects import core
 
 MEMORY, REPLICAS, STRATEGY = "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
 H100, A30 = Cut(How.MIG, isolated=True, gpu="h100"), Cut(How.MIG, isolated=True, gpu="a30")
+PUBLISHED = replace(H100, whole=True)
 SPLIT = Cut(How.SPLIT, GPU, 3, isolated=True)
 PARTS = ("gpumem", "gpumem-percentage", "gpucores")
 FIXED = tuple(
@@ -47,8 +49,9 @@ PROFILES = (
 )
 
 
-def random_node(rng: Random, name: str) -> FleetNode:
-    """A node with devices that are open, replicated, split, in MIG instances, or some of these."""
+def random_node(rng: Random, name: str, *, published: bool = False) -> FleetNode:
+    """A node with devices that are open, replicated, split, in MIG instances, or some of these. ``published``: or as a
+    DRA driver publishes them, whole and in all placements."""
     memory = {MEMORY: rng.choice(("8000", "81559"))} if rng.random() < 0.8 else {}
     kind = rng.randrange(7)
     if kind <= 1:
@@ -62,15 +65,17 @@ def random_node(rng: Random, name: str) -> FleetNode:
         return node(name, resources={resource: n * each}, labels=labels | memory, device_resource=GPU)
     if kind == 3:
         return node(name, resources=MIXED | {GPU: rng.randrange(2)}, device_resource=GPU, gpu="h100")
-    among = ((SPLIT,), (SPLIT, OPEN), (H100,), (A30,), FIXED)[rng.randrange(5)]
-    cuts = tuple(rng.choice(among) for _ in range(rng.choice((1, 2, 2))))
+    among: tuple[tuple[Cut, ...], ...] = ((SPLIT,), (SPLIT, OPEN), (H100,), (A30,), FIXED)
+    ways = (*among, (PUBLISHED,), (PUBLISHED, OPEN)) if published else among
+    chosen = ways[rng.randrange(len(ways))]
+    cuts = tuple(rng.choice(chosen) for _ in range(rng.choice((1, 2, 2))))
     return node(
         name, resources=offered(cuts, GPU), device_resource=GPU, labels=memory, cuts=cuts, gpu=rng.choice(("", "h100"))
     )
 
 
-def random_pod(rng: Random, name: str) -> FleetPod:
-    """A pod that asks for devices in any of the ways."""
+def random_pod(rng: Random, name: str, *, beside: bool = False) -> FleetPod:
+    """A pod that asks for devices in any of the ways. ``beside``: for whole ones beside MIG instances too."""
     kind = rng.randrange(8)
     if kind == 0:
         return pod(name, cpu=0.1, gpus=rng.choice((0, 1, 1, 2)))
@@ -84,9 +89,8 @@ def random_pod(rng: Random, name: str) -> FleetPod:
         return pod(name, cpu=0.1, resources=_virtual(rng))
     else:
         picked = rng.sample(PROFILES, rng.choice((1, 1, 2)))
-        return pod(
-            name, cpu=0.1, resources={f"nvidia.com/mig-{one}": rng.choice(("1", "1", "2")) for one in picked[:2]}
-        )
+        wanted = {f"nvidia.com/mig-{one}": rng.choice(("1", "1", "2")) for one in picked[:2]}
+        return pod(name, cpu=0.1, resources=wanted | ({GPU: "1"} if beside and rng.random() < 0.2 else {}))
     if rng.random() < 0.25:
         annotations["gpu-fraction-num-devices"] = rng.choice(("1", "2", "2", "none"))
     return pod(name, cpu=0.1, annotations=annotations)
@@ -123,10 +127,10 @@ class DeviceChanges(Changes):
             self.fleet.bind(self.rng.choice(pending), self.rng.choice(rows), observed=True)
 
     def _add_node(self) -> None:
-        self.fleet.add_node(random_node(self.rng, self._name("n")))
+        self.fleet.add_node(random_node(self.rng, self._name("n"), published=True))
 
     def _add_pod(self) -> None:
-        self.fleet.add_pod(random_pod(self.rng, self._name("p")))
+        self.fleet.add_pod(random_pod(self.rng, self._name("p"), beside=True))
 
     def _bind_some(self) -> None:
         pending = sorted(self.fleet.pending)
@@ -168,7 +172,7 @@ class DeviceChanges(Changes):
         row = self._node_row()
         self.fleet.node(row)
         count = int((self.fleet.devices[row] != NO_DEVICE).sum())
-        among = self.rng.choice(((H100, *FIXED), (OPEN, SPLIT), (OPEN, H100)))
+        among = self.rng.choice(((H100, *FIXED), (OPEN, SPLIT), (OPEN, H100), (H100, PUBLISHED), (OPEN, PUBLISHED)))
         self.fleet.set_cuts(row, [self.rng.choice(among) for _ in range(count)])
 
 
@@ -301,10 +305,13 @@ def plain_fit(fleet: Fleet, row: int, ask: Ask, requests: dict[str, int]) -> boo
     columns = {name: fleet.resource(name) for name in others}
     if any(requests[name] > fleet.free[row, column] for name, column in columns.items()):
         return False
-    units = sum(_units(one, requests.get(unit, 0)) for one in devices)
-    if units < requests.get(unit, 0):
-        return False
-    return _gives_instances(devices, [name for name, n in ask.profiles for _ in range(n) if name in modelled])
+    missing = requests.get(unit, 0) - sum(_units(one, requests.get(unit, 0)) for one in devices)
+    names = [name for name, n in ask.profiles for _ in range(n) if name in modelled]
+    published = [one for one in devices if one.cut.whole and not (one.whole or one.sharers)]
+    return any(
+        _gives_instances([one for one in devices if all(one is not other for other in taken)], names)
+        for taken in combinations(published, max(0, missing))
+    )
 
 
 def _lists_parts(fleet: Fleet, row: int) -> bool:

@@ -6,16 +6,17 @@ from typing import Any
 
 from builders import GPU, fleet, node, pod
 from tonnage.decisions import Instances, Relayout
+from tonnage.facts.labels import MIG_RELAYOUT
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.geometry import geometry
 from tonnage.fleet.outfit import offered
 from tonnage.fleet.rows import FleetNode, FleetPod
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
-from tonnage.partitioning.fleet_layouts import ALLOWED, cut_as, lay
+from tonnage.partitioning.fleet_layouts import cut_as, lay
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 
-MAY_CHANGE = {ALLOWED: "true", MIG_STRATEGY: "mixed"}
+MAY_CHANGE = {MIG_RELAYOUT: "true", MIG_STRATEGY: "mixed"}
 GPU_MODEL = "h100"
 SMALL, HALF, ALL = "1g.10gb", "3g.40gb", "7g.80gb"
 SEVEN = tuple((SMALL, start) for start in range(7))

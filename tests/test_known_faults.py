@@ -45,3 +45,19 @@ def test_every_report_has_a_test_or_a_reason() -> None:
     ]
     assert {number for number, here in table.items() if here == "tests"} == set(tests)
     assert all(len(here) > 20 for here in table.values() if here != "tests")
+
+
+CLAIMS = {102, 105, 127, 128, 129, 130, 135, 515, 516, 517, 521}
+"""Reports about dynamic resource allocation; those about its driver are among the reports on GPU nodes."""
+
+
+def test_every_report_about_claims_is_held_by_tests_that_are_there() -> None:
+    table, tests = rows(), marked()
+    by_mark = {number for number in CLAIMS if table[number] == "tests"}
+    assert by_mark <= set(tests)
+    for number in CLAIMS - by_mark:
+        named = re.findall(r"`(tests/[^`]+\.py)::(\w+)`", table[number])
+        assert named, number
+        for file, name in named:
+            assert f"def {name}(" in (TESTS.parent / file).read_text(), (number, name)
+    assert (len(by_mark), len(CLAIMS)) == (5, 11)

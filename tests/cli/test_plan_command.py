@@ -431,3 +431,31 @@ def test_nodes_are_planned_in_the_reservations_that_the_node_class_selects(
     without = json.loads(tonnage(capfd, "plan", file, "-o", "json").out)
     assert {node["capacity_type"] for node in without["plans"][0]["nodes"]} == {"on-demand"}
     assert sum(one["rule"] == "nodeclass-reservation-unknown" for one in without["findings"]) == 2
+
+
+def test_karpenters_plan_leaves_pods_with_claims_and_the_cheapest_set_partitions_gpus_for_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'"}}
+    asked = {"name": "r", "exactly": {"deviceClassName": "mig.nvidia.com", "selectors": [selector]}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "half", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [asked]}}},
+    }
+    web = deployment(3, cpu="1")
+    web["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "half"}]
+    labels = {"nvidia.com/dra-kubelet-plugin": "true", "tonnage.dev/mig-relayout": "true"}
+    mine = pool("p5.4xlarge")
+    mine["spec"]["template"]["metadata"] = {"labels": labels}
+    file = written(tmp_path / "claims.yaml", template, web, mine)
+    done = tonnage(capfd, "plan", str(file), "-q")
+    assert done.code == 0
+    before, after = done.out.split("optimal:", 1)
+    assert "leaves 3 pods" in before
+    assert "--ignore-dra-requests" in before
+    assert "2 × p5.4xlarge" not in before, "two halves fit on one H100"
+    printed = json.loads(tonnage(capfd, "plan", str(file), "-o", "json").out)
+    assert sorted(len(one["pods"]) for one in printed["plans"][1]["nodes"]) == [1, 2]
+    assert "new nodes; no plan is cheaper" in after

@@ -1,17 +1,23 @@
-"""Manifests of the shapes in which NVIDIA's DRA driver is shown: taken by the API's rules, and allocated on its GPUs."""
+"""Manifests of the shapes in which NVIDIA's DRA driver is shown: taken by the API's rules and by the embedded API, and
+allocated on its GPUs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tonnage.apiserver.api import Api
+from tonnage.apiserver.inprocess import InProcess
 from tonnage.dra import nvidia
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.allocator import Allocator, Feasibility
 from tonnage.dra.pools import NodeView
 from tonnage.facts import mig
-from tonnage.objects import compute_domains, dra, load
+from tonnage.kube.resources import NAMESPACES, SERVICE_ACCOUNTS, by_kind
+from tonnage.kube.verbs import Client
+from tonnage.objects import compute_domains, dra, load, tree
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.nvidia_device_configs import device_config
 
@@ -151,6 +157,29 @@ def test_manifests_of_these_shapes_are_taken_and_allocated(name: str, tmp_path: 
     found = Allocator(node_slices(), nvidia.device_classes()).allocate(wanted, NODE, AllocatedState())
     assert found.feasibility is Feasibility.ALLOCATED, str(found)
     assert len(found.results[0].devices.results) == count
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_embedded_api_stores_them_as_they_are_written(name: str) -> None:
+    client = Client(InProcess(Api()))
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    client.create(NAMESPACES, {"metadata": {"name": "gpu-test", "labels": labels}})
+    client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, "gpu-test")
+    for body in (one.value for one in tree.parse(SHAPES[name][0], "m.yaml")):
+        resource = by_kind(body["apiVersion"], body["kind"])
+        assert resource is not None
+        client.create(resource, body, "gpu-test")
+        stored = client.get(resource, body["metadata"]["name"], "gpu-test")
+        assert _within(body["spec"], stored["spec"])
+
+
+def _within(written: Any, stored: Any) -> bool:
+    """Whether everything that is written is stored; defaults may be beside it."""
+    if isinstance(written, dict):
+        return all(key in stored and _within(value, stored[key]) for key, value in written.items())
+    if isinstance(written, list):
+        return len(written) <= len(stored) and all(map(_within, written, stored))
+    return bool(written == stored)
 
 
 def test_mig_devices_with_one_parent_are_of_one_gpu(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import sampling
@@ -20,12 +20,21 @@ from e2e import prerequisites
 from e2e.api import Json
 from e2e.processes import Program, until
 from e2e.real_nodes import RealNodes
+from tonnage.decisions import Applied, ClaimAllocation, Ref
+from tonnage.dra.allocated import AllocatedState
+from tonnage.dra.allocator import Feasibility, allocate
+from tonnage.dra.pools import NodeView
 from tonnage.facts.operands import parts
+from tonnage.kube.http import open_cluster
+from tonnage.live.reserving import reserve
 from tonnage.node.agent_manifests import rules_of
 from tonnage.node.attribution import DeviceNames, holders, names_of
 from tonnage.node.pod_resources import listed
 from tonnage.node.simulated import SimulatedMachine
+from tonnage.objects.dra import DeviceClass, ResourceClaim, ResourceSlice
+from tonnage.objects.dra_versions import from_dict
 
+T = TypeVar("T")
 NODE, CARDS, USER = "real-0", "2xh100", "dra-driver"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
@@ -193,6 +202,52 @@ def test_restarts_of_kubelet_driver_and_api_server_leave_what_is_prepared(driver
     driver.remove("small")
     driver.gone("small")
     until("its instances are gone", lambda: driver.instances() == there, ORPHANED_S, 0.2)
+
+
+def test_a_claim_that_was_allocated_here_takes_its_pod_to_its_node_and_is_prepared_as_allocated(driver: Driver) -> None:
+    """kube-scheduler binds the pod of a claim that was allocated and reserved by ours; the kubelet has it prepared."""
+    meta = {"name": "ours"}
+    selectors = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '2g.20gb'"}}]
+    asked = {"name": "gpu", "exactly": {"deviceClassName": "mig.nvidia.com", "selectors": selectors}}
+    claim = driver.api.create(CLAIMS, {"metadata": meta, "spec": {"devices": {"requests": [asked]}}})
+    own = pod_spec(schedulingGates=[{"name": "example.com/wait"}])
+    own["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    own["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "ours"}]
+    pod = driver.api.create(PODS, {"metadata": meta, "spec": own})
+    held = AllocatedState.of(_read(one, ResourceClaim) for one in driver.api.items(CLAIMS))
+    classes = [_read(one, DeviceClass) for one in driver.api.items("/apis/resource.k8s.io/v1/deviceclasses")]
+    slices = [_read(one, ResourceSlice) for one in driver.slices()]
+    found = allocate([_read(claim, ResourceClaim)], NodeView(NODE, {}), slices=slices, classes=classes, state=held)
+    assert found.feasibility is Feasibility.ALLOCATED
+    given = found.results[0]
+    [device] = [one.device for one in given.devices.results]
+    places = [
+        Ref(kind, "ours", "default", one["metadata"]["uid"]) for kind, one in (("Pod", pod), ("ResourceClaim", claim))
+    ]
+    client = open_cluster(str(driver.nodes.plane.kubeconfig()))
+    outcome = reserve(client, *places, ClaimAllocation(places[1], given), time.time_ns())
+    client.transport.close()
+    assert isinstance(outcome, Applied), outcome
+    driver.api.patch(f"{PODS}/ours", {"spec": {"schedulingGates": None}})
+    assert driver.running("ours")["spec"]["nodeName"] == NODE
+    status = driver.api.get(f"{CLAIMS}/ours")["status"]
+    assert [one["device"] for one in status["allocation"]["devices"]["results"]] == [device]
+    assert [one["uid"] for one in status["reservedFor"]] == [pod["metadata"]["uid"]]
+    card, start = int(device.split("-")[1]), int(device.rsplit("-", 1)[1])
+    assert (card, "2g.20gb", start) in driver.instances()
+    assert sorted(one["device"] for each in driver.journal() for one in each["devices"]) == sorted(
+        {device, *driver.given("half")}
+    )
+    driver.api.delete(f"{PODS}/ours")
+    driver.gone("ours")
+    driver.api.delete(f"{CLAIMS}/ours")
+    until("its instance is gone", lambda: (card, "2g.20gb", start) not in driver.instances(), ORPHANED_S, 0.2)
+
+
+def _read(body: Json, type_: type[T]) -> T:
+    made = from_dict({"apiVersion": "resource.k8s.io/v1", "kind": type_.__name__, **body})
+    assert isinstance(made, type_)
+    return made
 
 
 def test_a_fault_taints_the_devices_of_its_gpu_and_pods_say_so_until_it_is_over(driver: Driver) -> None:

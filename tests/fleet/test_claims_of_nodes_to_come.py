@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from builders import decide, node, pod
-from claim_builders import NAMESPACE, add, bind_all
-from device_allocations import cel, claim
+from claim_builders import NAMESPACE, add, bind_all, claiming
 from tonnage.costs.held import held
 from tonnage.dra import nvidia
 from tonnage.facts import instances, mig
-from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE
+from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE, MIG_RELAYOUT
 from tonnage.fleet import claimed_gpus
-from tonnage.fleet.claim_plans import as_planned, slices_of
+from tonnage.fleet.claim_plans import ComingTypes, as_planned, slices_of
 from tonnage.fleet.device_claims import DeviceClaims
-from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core
-from tonnage.objects.base import ObjectMeta
-from tonnage.objects.dra import V1, ResourceSlice
 
-PRODUCT = "device.attributes['gpu.nvidia.com'].productName"
-
-
-def claiming(
-    known: DeviceClaims, selector: str = "", count: int = 1, name: str = "p", of: str = nvidia.GPU_CLASS
-) -> FleetPod:
-    """A pod with one claim for so many devices."""
-    exactly = {"count": count, **({"selectors": cel(selector)} if selector else {})}
-    one = claim({"name": "r", "exactly": {"deviceClassName": of, **exactly}}, name=f"{name}-claim")
-    known.see(one)
-    written = [{"name": "gpu", "resourceClaimName": one.name}]
-    made = pod(name, namespace=NAMESPACE, resourceClaims=written)
-    return replace(made, claims=known.need(NAMESPACE, name, made.uid, made.spec))
+OF = "device.attributes['gpu.nvidia.com']"
+PRODUCT = f"{OF}.productName"
 
 
 def types_of(spec: core.PodSpec) -> list[str]:
@@ -65,7 +49,30 @@ def test_a_claim_for_gpus_is_planned_on_instance_types_that_have_so_many_of_them
 def test_what_no_instance_type_has_is_not_planned() -> None:
     known = DeviceClaims()
     assert as_planned(claiming(known, f"{PRODUCT}.contains('Imaginary')"), known) is None
-    assert as_planned(claiming(known, of=nvidia.MIG_CLASS, name="q"), known) is None, "partitions are not known before"
+    whole = ComingTypes((instances.get("p5.48xlarge"),), ())
+    assert as_planned(claiming(known, of=nvidia.MIG_CLASS, name="q"), known, whole) is None, "none is partitioned"
+
+
+@pytest.mark.parametrize(
+    ("selector", "profile", "types"),
+    [
+        (f"{OF}.profile == '1g.10gb'", "1g.10gb", {"p4d.24xlarge", "p4de.24xlarge", "p5.4xlarge", "p5.48xlarge"}),
+        (f"{OF}.profile == '1g.10gb' && {PRODUCT}.contains('H100')", "1g.10gb", {"p5.4xlarge", "p5.48xlarge"}),
+        ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('30Gi')) >= 0", "1g.35gb", {"p5e.48xlarge"}),
+    ],
+)
+def test_a_claim_for_mig_devices_is_planned_as_the_smallest_that_it_selects(
+    selector: str, profile: str, types: set[str]
+) -> None:
+    known = DeviceClaims()
+    spec = as_planned(claiming(known, selector, 2, of=nvidia.MIG_CLASS), known)
+    assert spec is not None
+    assert core.pod_requests(spec)[f"nvidia.com/mig-{profile}"] == 2
+    assert GPU not in core.pod_requests(spec)
+    assert spec.node_selector == {DRA_PLUGIN: "true", MIG_RELAYOUT: "true"}
+    assert types <= set(types_of(spec))
+    of_profile = {one.name for one in instances.all() if profile in {each.name for each in mig.profiles(one.gpu)}}
+    assert set(types_of(spec)) <= of_profile
 
 
 def test_a_pod_without_claims_is_planned_as_it_is() -> None:
@@ -78,25 +85,7 @@ def made_of(gpu: str, type_: str, *, partitioned: bool = False) -> Fleet:
     made = Fleet()
     made.add_node(node("n", gpu=gpu, labels={DRA_PLUGIN: "true"}))
     itype = instances.get(type_)
-    slices = slices_of(itype, "n")
-    if partitioned:
-        cards = [
-            nvidia.published(
-                nvidia.DraCard(
-                    minor=minor,
-                    uuid=f"u{minor}",
-                    product="p",
-                    memory_mib=itype.gpu_memory_mib,
-                    gpu=gpu,
-                    partitions=mig.profiles(gpu),
-                )
-            )
-            for minor in range(itype.gpu_count)
-        ]
-        slices = [
-            ResourceSlice(api_version=V1, kind="ResourceSlice", metadata=ObjectMeta(name=f"n-{at}"), spec=spec)
-            for at, spec in enumerate(nvidia.slice_specs(cards, "n", 1))
-        ]
+    slices = slices_of(itype, "n", on_demand=partitioned)
     for one in (*slices, *nvidia.device_classes()):
         made.device_claims.see(one)
     return made

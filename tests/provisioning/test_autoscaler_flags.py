@@ -63,7 +63,21 @@ def test_flags_of_command_and_args_are_read_with_and_without_equals(tmp_path: Pa
         utilization_threshold=0.65,
         max_nodes_total=50,
         max_graceful_termination_ns=60 * NS_PER_S,
+        release=(1, 35),
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "release"),
+    [
+        ("registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.1", (1, 36)),
+        ("mirror.example:5000/cluster-autoscaler-amd64:1.34.0@sha256:0a", (1, 34)),
+        ("cluster-autoscaler", None),
+        ("cluster-autoscaler:latest", None),
+    ],
+)
+def test_the_version_is_that_of_the_image(tmp_path: Path, image: str, release: tuple[int, int] | None) -> None:
+    assert options(tmp_path, image=image).release == release
 
 
 def test_the_program_is_known_by_its_image_or_its_command_and_no_other_is_read(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from sim_builders import READINESS, arrivals, launch, service, workload
@@ -35,12 +35,19 @@ def serving(
     utilization: float = 0.2,
     asks: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
+    claims: Sequence[str] = (),
 ) -> SimulatedPod:
-    """A Service of one pod on the node, whose engine has requests at these times."""
+    """A Service of one pod on the node, whose engine has requests at these times. ``claims``: ResourceClaims that its
+    pod names."""
+    asks = {} if claims else asks
     resources = {} if asks is None else {"resources": {"requests": dict(asks)}}
     made = workload(cluster, name, container=READINESS | resources)
     made.template = msgspec.structs.replace(
-        made.template, metadata=msgspec.structs.replace(made.template.metadata, annotations=dict(annotations or {}))
+        made.template,
+        metadata=msgspec.structs.replace(made.template.metadata, annotations=dict(annotations or {})),
+        spec=msgspec.structs.replace(
+            made.template.spec, resource_claims=[{"name": one, "resourceClaimName": one} for one in claims]
+        ),
     )
     assert made.server is not None
     made.server.args = msgspec.structs.replace(made.server.args, gpu_memory_utilization=utilization)

@@ -69,7 +69,7 @@ def plan(
     tonnage plan --context prod --consolidate
     """
     from tonnage.cli import plan_input, plan_report
-    from tonnage.provisioning import karpenter as planner
+    from tonnage.control.nodes import without_claims
     from tonnage.provisioning.optimal import plan as planning
 
     if policy and like:
@@ -83,7 +83,8 @@ def plan(
 
         karpenter = scale_up.plan(*arguments, given.pools.autoscaler)
     elif not policy:
-        karpenter = optimal.karpenter if optimal else planner.plan(*arguments)
+        ignored = any(pod.shape.claims for pod in given.pods)
+        karpenter = optimal.karpenter if optimal and not ignored else without_claims(*arguments)
     replanned = _replanned(given, move_price) if consolidate else None
     left = {}
     if consolidate and not policy:

@@ -13,6 +13,7 @@ from tonnage.cli.plan_occupied import Going
 from tonnage.control.nodes import (
     Pools,
     bound_pods,
+    coming_of,
     existing_nodes,
     gang_minima,
     namespaces,
@@ -91,7 +92,8 @@ def read(paths: Sequence[Path], existing: Sequence[Path], prices: Path | None, n
         headroom.read(supplied.objects),
     )
     replicas = {key: workload.replicas for key, workload in snapshot.workloads.items()}
-    waiting = (*pending_pods(snapshot.fleet), *headroom.virtual_pods(pools.buffers, replicas, now_ns))
+    coming = coming_of(snapshot.fleet, groups.with_groups(pools, configuration.groups, catalogue, ()), catalogue)
+    waiting = (*pending_pods(snapshot.fleet, coming=coming), *headroom.virtual_pods(pools.buffers, replicas, now_ns))
     parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
     there = existing_nodes(snapshot.fleet, catalogue, parts=parts)
     nodes = tuple(groups.adopted(there, configuration.groups, catalogue))

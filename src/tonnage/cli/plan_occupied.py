@@ -15,6 +15,7 @@ from tonnage.objects import karpenter
 from tonnage.provisioning import budgets, consolidation, labels, staying
 from tonnage.provisioning.candidates import RunningNode, blocker
 from tonnage.provisioning.catalogue import Catalogue
+from tonnage.provisioning.claim_nodes import coming_types
 from tonnage.provisioning.disruption import consolidate_after_ns
 from tonnage.provisioning.optimal.supply import Occupied
 from tonnage.provisioning.plans import PlanSettings
@@ -42,7 +43,8 @@ def read(
     """Sort the nodes. The budgets of NodePools count as if the hours of their schedules had come."""
     there = {node.ref: node for node in nodes}
     pools = {pool.metadata.name: pool for pool in node_pools}
-    running = list(running_nodes(snapshot, movable_pods(snapshot, claims=True), there))
+    coming = coming_types(node_pools, catalogue) if snapshot.fleet.device_claims.claims else None
+    running = list(running_nodes(snapshot, movable_pods(snapshot, claims=True, coming=coming), there))
     allowed = {
         (name, why): _allowed(pool, [one for one, _ in running], why)
         for name, pool in pools.items()

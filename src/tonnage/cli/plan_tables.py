@@ -19,9 +19,10 @@ def show(report: PlanReport, *, quiet: bool) -> None:
     """The plans, what makes the difference, unschedulable pods, and what was assumed."""
     if not report.pods:
         say("No pods are pending")
+    nobody = {pod for one in report.plans[-1].unplaceable for pod in one.pods}
     for plan in report.plans:
         if report.pods or plan.nodes:
-            _plan(plan)
+            _plan(plan, [one for one in plan.unplaceable if not nobody.issuperset(one.pods)])
     if report.difference or report.left_out:
         terminal.echo("karpenter → optimal")
         for change in report.difference:
@@ -48,9 +49,12 @@ def show(report: PlanReport, *, quiet: bool) -> None:
         output.print_findings(report.findings, output.console(), limit=len(report.findings))
 
 
-def _plan(plan: PolicyPlan) -> None:
+def _plan(plan: PolicyPlan, left: Sequence[Unplaceable]) -> None:
+    """``left``: pods that it leaves unschedulable and another plan places."""
     say(f"{plan.policy}: {_price(plan)}", "  ")
     _places(plan)
+    for one in left:
+        say(f"leaves {_pods(one.pods)}: {one.why}", "    ", "  ")
     if plan.policy == OPTIMAL and plan.karpenter_way:
         say(_karpenter_way(plan), "    ", "  ")
     terminal.echo()

@@ -24,6 +24,7 @@ from tonnage.control.nodes import (
     DISRUPTION_NS,
     Pools,
     Provisioner,
+    coming_of,
     existing_nodes,
     namespaces,
     pending_pods,
@@ -312,8 +313,10 @@ class NodeDisruption:
         fleet, pools = snapshot.fleet, self.pools()
         now_ns = self.epoch_ns + snapshot.now_ns
         catalogue = self.provisioner.catalogue
-        pending = pending_pods(fleet) + self.provisioner.virtual_pods(snapshot, pools)
-        on = movable_pods(snapshot, self.epoch_ns, claims=self.provisioner.policy != KARPENTER)
+        serves = self.provisioner.policy != KARPENTER
+        coming = coming_of(fleet, pools, catalogue) if serves else None
+        pending = pending_pods(fleet, claims=serves, coming=coming) + self.provisioner.virtual_pods(snapshot, pools)
+        on = movable_pods(snapshot, self.epoch_ns, claims=serves, coming=coming)
         asks = {pod.shape.ask for pod in pending} | {pod.pod.shape.ask for held in on.values() for pod in held}
         parts = any(map(beyond_counting, asks))
         there = {node.ref: node for node in existing_nodes(fleet, catalogue, parts=parts)}

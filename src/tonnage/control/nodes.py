@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,15 +14,17 @@ from tonnage.control.running import IGNORED
 from tonnage.control.scheduler import WAITS
 from tonnage.control.world import World
 from tonnage.decisions import SOLD_OUT, Applied, Decision, Launch, Reason, Ref, Refused, Wait
-from tonnage.facts.labels import GPU
+from tonnage.facts.labels import DRA_PLUGIN, GPU, MIG_RELAYOUT
 from tonnage.fleet import claimed_gpus
-from tonnage.fleet.claim_plans import as_planned
+from tonnage.fleet.claim_needs import ClaimKey
+from tonnage.fleet.claim_plans import ComingTypes, as_planned, named_claims
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, karpenter
 from tonnage.partitioning.node_cuts import OWN, Configurations
 from tonnage.provisioning import headroom, pods
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
+from tonnage.provisioning.claim_nodes import coming_types, free_devices, free_of
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.devices import FreeDevices, beyond_counting
 from tonnage.provisioning.nodeclass import NodeStorage
@@ -89,6 +91,7 @@ class Provisioner:
     buffered: frozenset[str] = frozenset()
     launched: int = 0
     _filters: SchedulerFilters | None = None
+    _seen: frozenset[str] = frozenset()
     policy: str = KARPENTER
     epoch_ns: int = 0
 
@@ -102,14 +105,15 @@ class Provisioner:
         seated = adapt.seated(snapshot, self._filters)
         self.nominated = frozenset(seated.values())
         serves = self.policy != KARPENTER
-        waiting = pending_pods(fleet, seated, claims=serves)
+        pools = self.pools()
+        coming = coming_of(fleet, pools, self.catalogue) if serves else None
+        waiting = pending_pods(fleet, seated, claims=serves, coming=coming)
         planned = {one.ref for one in waiting}
         unplanned = [
             wait
             for wait in not_planned(fleet, planned, NO_TEMPLATE if serves else IGNORED)
             if fleet.pod_by_key[wait.pod.namespace, wait.pod.name] not in seated
         ]
-        pools = self.pools()
         virtual = self.virtual_pods(snapshot, pools)
         self.buffered = frozenset()
         if not waiting and not virtual:
@@ -118,6 +122,8 @@ class Provisioner:
             frozenset(OfferingKey(*offering) for offering in snapshot.unavailable),
             self.next_number(snapshot),
         )
+        there = (fleet.node(row) for row in fleet.node_rows())
+        self._seen |= {node.spec.node_pool for node in there if node.initialized}
         waiting += virtual
         parts = any(beyond_counting(pod.shape.ask) for pod in waiting)
         in_flight = [on_its_way(claim.launch, pools.configurations, parts=parts) for claim in snapshot.claims]
@@ -126,6 +132,7 @@ class Provisioner:
             settings,
             bound=bound_pods(fleet),
             namespaces=namespaces(fleet),
+            seen_groups=self._seen,
             reservations=left(
                 self.catalogue.book.reservations, (one.labels for one in nodes), self.epoch_ns + snapshot.now_ns
             ),
@@ -185,13 +192,23 @@ class Provisioner:
         return Loop(PROVISIONER, self.decide, RETRY_NS, wakes_on, BATCH_NS, self.learn)
 
 
-NO_TEMPLATE = "ResourceClaims that whole GPUs of no instance type serve, or that have devices already"
+NO_TEMPLATE = "ResourceClaims for devices that no node has which could be launched, or that have devices already"
+SHARED = "a pending pod that names the same ResourceClaim goes before it, and it goes where that goes"
 
 
-def pending_pods(fleet: Fleet, seated: Container[int] = (), *, claims: bool = True) -> list[pods.PendingPod]:
-    """The pods for which nodes are planned, those of one class with one shape. ``seated``: rows of pods that have a
-    place in view; ``claims``: whether nodes are planned for ResourceClaims."""
+def coming_of(fleet: Fleet, pools: Pools, catalogue: Catalogue) -> ComingTypes | None:
+    """Of which nodes with a DRA driver the NodePools could be asked; None where there are no claims."""
+    return coming_types(pools.node_pools, catalogue) if fleet.device_claims.claims else None
+
+
+def pending_pods(
+    fleet: Fleet, seated: Container[int] = (), *, claims: bool = True, coming: ComingTypes | None = None
+) -> list[pods.PendingPod]:
+    """The pods for which nodes are planned, those of one class with one shape; of those that name one claim the first
+    alone, as the others go where that goes. ``seated``: rows of pods that have a place in view; ``claims``: whether
+    nodes are planned for ResourceClaims; ``coming``: of which nodes could be asked."""
     waiting, shapes = [], dict[int, pods.PodShape | None]()
+    named = set[ClaimKey]()
     for row in fleet.pending:
         pod = fleet.pod(row)
         s = pod.spec
@@ -200,10 +217,11 @@ def pending_pods(fleet: Fleet, seated: Container[int] = (), *, claims: bool = Tr
         if s.spec.resource_claims and (not claims or s.claims.waits):
             continue
         if pod.class_id not in shapes:
-            spec = as_planned(s, fleet.device_claims)
+            spec = as_planned(s, fleet.device_claims, coming)
             shapes[pod.class_id] = pods.PodShape.of(spec, s.annotations) if spec is not None else None
-        shape = shapes[pod.class_id]
-        if shape is not None:
+        shape, shared = shapes[pod.class_id], named_claims(s, fleet.device_claims)
+        if shape is not None and named.isdisjoint(shared):
+            named.update(shared)
             own = fleet.classes.rows[pod.class_id].labels
             waiting.append(pods.PendingPod(s.ref, shape, s.created_ns, own))
     return waiting
@@ -211,12 +229,30 @@ def pending_pods(fleet: Fleet, seated: Container[int] = (), *, claims: bool = Tr
 
 def not_planned(fleet: Fleet, planned: Container[Ref], why: str) -> list[Wait]:
     """The pods with ResourceClaims that wait and for which no node is planned."""
-    waits = []
-    for row in fleet.pending:
-        s = fleet.pod(row).spec
-        if s.spec.resource_claims and not (s.spec.scheduling_gates or s.claims.waits) and s.ref not in planned:
-            waits.append(Wait(s.ref, Reason(why), by="provisioner"))
-    return waits
+    claiming = [one for one in (fleet.pod(row).spec for row in fleet.pending) if one.spec.resource_claims]
+    known = fleet.device_claims
+    first = {key for one in claiming if one.ref in planned for key in named_claims(one, known)}
+    return [
+        Wait(one.ref, Reason(why if first.isdisjoint(named_claims(one, known)) else SHARED), by="provisioner")
+        for one in claiming
+        if not (one.spec.scheduling_gates or one.claims.waits) and one.ref not in planned
+    ]
+
+
+def without_claims(
+    waiting: Iterable[pods.PendingPod],
+    nodes: Iterable[pods.ExistingNode],
+    node_pools: Iterable[karpenter.NodePool],
+    catalogue: Catalogue,
+    settings: PlanSettings,
+) -> Plan:
+    """Karpenter's plan for pending pods: those with ResourceClaims it ignores."""
+    from tonnage.provisioning import karpenter as planner
+
+    listed = list(waiting)
+    found = planner.plan([pod for pod in listed if not pod.shape.claims], nodes, node_pools, catalogue, settings)
+    ignored = (Wait(pod.ref, Reason(IGNORED), "provisioner") for pod in listed if pod.shape.claims)
+    return msgspec.structs.replace(found, waits=tuple(sorted((*found.waits, *ignored), key=lambda one: one.pod)))
 
 
 def waiting_gangs(snapshot: Snapshot, waiting: Container[Ref]) -> dict[str, tuple[Ref, ...]]:
@@ -253,18 +289,25 @@ def existing_nodes(fleet: Fleet, catalogue: Catalogue, *, parts: bool = False) -
             continue
         counted = (fleet.free[row] - fleet.uncounted[row]).tolist()
         free = dict(zip(fleet.resources, counted, strict=False))
+        devices = FreeDevices.of_node(fleet, row) if parts or fleet.cards.special[row] else None
+        labels = node.labels
         if GPU in fleet.served(row) and (gpus := claimed_gpus.free(fleet, row)) is not None:
             free[GPU] = gpus
+        if fleet.device_claims.slices and (claimed := free_devices(fleet, row, parts=parts)) is not None:
+            devices, of_parts = claimed, free_of(claimed)
+            if len(of_parts) > 1:
+                labels = {**labels, DRA_PLUGIN: "true", MIG_RELAYOUT: "true"}
+            free = {**of_parts, **free}
         found.append(
             pods.ExistingNode(
                 ref=Ref("Node", node.spec.name, uid=node.spec.uid),
-                labels=node.labels,
+                labels=labels,
                 free=free,
                 taints=node.taints,
                 node_pool=node.spec.node_pool,
                 capacity=catalogue.capacity_of(node.spec.instance_type) if node.spec.node_pool else {},
                 deleted=node.leaving,
-                devices=FreeDevices.of_node(fleet, row) if parts or fleet.cards.special[row] else None,
+                devices=devices,
             )
         )
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tonnage.control.choices import KARPENTER
 from tonnage.control.loops import Loop
 from tonnage.control.nodes import (
     Provisioner,
@@ -76,7 +77,7 @@ class Rebalance:
         standing = existing_nodes(fleet, self.provisioner.catalogue)
         nodes = [node for node in standing if node.ref.name not in at_risk]
         nodes += [on_its_way(claim.launch, pools.configurations) for claim in snapshot.claims]
-        waiting = [*pending_pods(fleet), *movable]
+        waiting = [*pending_pods(fleet, claims=self.provisioner.policy != KARPENTER), *movable]
         return karpenter.plan(waiting, nodes, pools.node_pools, self.provisioner.catalogue, settings)
 
     def loop(self) -> Loop:

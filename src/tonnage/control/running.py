@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tonnage.decisions import Ref
-from tonnage.fleet.claim_plans import as_moved
+from tonnage.fleet import claimed_gpus
+from tonnage.fleet.claim_plans import ComingTypes, as_moved
 from tonnage.fleet.rows import NodeRow
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.volumes import folded
@@ -18,7 +19,7 @@ from tonnage.provisioning.pods import ExistingNode, PendingPod, PodShape
 from tonnage.scheduling.budgets import Budgets
 
 IGNORED = "ResourceClaims are ignored by Karpenter (--ignore-dra-requests is on by default)"
-MADE_ONCE = "ResourceClaims that whole GPUs of no instance type serve, or that are not made by templates"
+MADE_ONCE = "ResourceClaims for devices that no node has which could be launched, or that no template makes"
 
 
 def running_nodes(
@@ -66,14 +67,17 @@ def running_nodes(
             drifted_ns=drifted_ns(node),
             grace=spec.node_pool in graced,
             allocatable=fleet.allocatable_of(row) if sized else {},
+            claimed=claimed_gpus.utilization(fleet, row) if sized and fleet.device_claims.slices else None,
             scale_down_disabled=node.scale_down_disabled,
         )
         yield running, node
 
 
-def movable_pods(snapshot: Snapshot, epoch_ns: int = 0, *, claims: bool = False) -> dict[int, list[MovablePod]]:
+def movable_pods(
+    snapshot: Snapshot, epoch_ns: int = 0, *, claims: bool = False, coming: ComingTypes | None = None
+) -> dict[int, list[MovablePod]]:
     """The pods on nodes, by row of the node. Of those that belong to their node just the ones that may keep it.
-    ``claims``: whether places are planned for ResourceClaims."""
+    ``claims``: whether places are planned for ResourceClaims; ``coming``: which nodes could come for them."""
     fleet = snapshot.fleet
     evictions = Budgets(snapshot)
     evictions.count()
@@ -91,7 +95,7 @@ def movable_pods(snapshot: Snapshot, epoch_ns: int = 0, *, claims: bool = False)
         if spec.daemon and not note and not numbers:
             continue
         if of not in shapes:
-            planned = as_moved(spec, fleet.device_claims) if claims or not spec.spec.resource_claims else None
+            planned = as_moved(spec, fleet.device_claims, coming) if claims or not spec.spec.resource_claims else None
             shapes[of] = PodShape.of(planned or folded(spec.spec, spec.volumes), spec.annotations)
             staying[of] = stays(spec.spec)
             unplanned[of] = "" if planned is not None else MADE_ONCE if claims else IGNORED

@@ -16,7 +16,7 @@ import msgspec
 
 from tonnage.control.draining import Draining, may_go, unfinished
 from tonnage.control.loops import Loop, Taken
-from tonnage.control.nodes import Pools, Provisioner, existing_nodes, namespaces
+from tonnage.control.nodes import Pools, Provisioner, coming_of, existing_nodes, namespaces
 from tonnage.control.running import movable_pods, running_nodes
 from tonnage.control.world import World
 from tonnage.decisions import Applied, Decision, Disrupt, Evict, Keep, Reason, Return, Scalar
@@ -95,9 +95,11 @@ class ScaleDown:
     # ---- inside ----
 
     def _running(self, snapshot: Snapshot, pools: Pools) -> list[RunningNode]:
-        on = movable_pods(snapshot, self.epoch_ns, claims=True)
+        catalogue = self.provisioner.catalogue
+        coming = coming_of(snapshot.fleet, pools, catalogue)
+        on = movable_pods(snapshot, self.epoch_ns, claims=True, coming=coming)
         parts = any(beyond_counting(pod.pod.shape.ask) for held in on.values() for pod in held)
-        there = {one.ref: one for one in existing_nodes(snapshot.fleet, self.provisioner.catalogue, parts=parts)}
+        there = {one.ref: one for one in existing_nodes(snapshot.fleet, catalogue, parts=parts)}
         nominated = self.provisioner.nominated
         found = running_nodes(snapshot, on, there, epoch_ns=self.epoch_ns, nominated=nominated, sized=True)
         return [one for one, _ in found]

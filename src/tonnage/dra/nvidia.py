@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tonnage.facts import cuda, gpus
-from tonnage.facts.labels import NVIDIA
+from tonnage.facts.labels import DRA_PLUGIN, MIG_RELAYOUT, NVIDIA
 from tonnage.facts.mig import MigProfile
 from tonnage.objects import compute_domains
 from tonnage.objects.base import ObjectMeta
@@ -76,6 +76,16 @@ class PublishedCard(Struct, frozen=True):
 
     devices: tuple[Device, ...]
     counters: CounterSet | None = None
+
+
+def has_driver(labels: Mapping[str, str]) -> bool:
+    """Whether the GPUs of a node with these labels are published for claims."""
+    return labels.get(DRA_PLUGIN) == "true"
+
+
+def partitions_on_demand(labels: Mapping[str, str]) -> bool:
+    """Whether they are with every placement of their MIG profiles, as the driver does with its gate DynamicMIG."""
+    return has_driver(labels) and labels.get(MIG_RELAYOUT) == "true"
 
 
 def gpu_name(minor: int) -> str:

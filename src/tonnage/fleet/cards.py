@@ -138,6 +138,8 @@ class Cards:
 
     def _whole_correction(self, row: int, device: int, sign: int) -> list[Correction]:
         cut = self.cut_of(row, device)
+        if cut.dynamic:
+            return [(name, sign * most) for name, most in cut.geometry.capacity(0).items()]
         return [(cut.resource, sign * (cut.replicas - 1))] if cut.how is How.SPLIT else []
 
     def _move(self, row: int, resource: str, piece: Piece, sign: int) -> list[Correction]:
@@ -151,14 +153,15 @@ class Cards:
         self.sharers[at] += sign
         on_it = int(self.sharers[at])
         self.holder[at] = SHARED_DEVICE if on_it else FREE_DEVICE
+        first_or_last = on_it == (1 if sign > 0 else 0)
         if cut.dynamic:
             after, geometry = int(self.mask[at]), cut.geometry
             was, now = geometry.capacity(before), geometry.capacity(after)
             found = [(name, now[name] - was[name]) for name in now if now[name] != was[name]]
-            return [*found, (piece.what, sign)]
+            whole = [(cut.resource or resource, -sign)] if cut.whole and first_or_last else []
+            return [*found, *whole, (piece.what, sign)]
         if cut.how is How.SPLIT:
             return [(cut.resource or resource, -sign)]
-        first_or_last = on_it == (1 if sign > 0 else 0)
         return [(resource, -sign)] if cut.how is How.OPEN and first_or_last else []
 
 

@@ -33,6 +33,15 @@ NO_CLAIMS, UNKNOWN_CLAIMS = ClaimNeed(), ClaimNeed(known=False)
 """That of a pod without claims, and that of one of whose claims nobody knows."""
 
 
+class PlannedDevices(NamedTuple):
+    """What the claims of a pod take of a node to come: ``whole`` GPUs and MIG instances (``profiles``: resource and
+    number, by name), on the instance ``types`` (by name) whose devices they select."""
+
+    types: tuple[str, ...]
+    whole: int = 0
+    profiles: tuple[tuple[str, int], ...] = ()
+
+
 class PodClaim(NamedTuple):
     """A claim as a pod names it: of its own name, or by the template from which it is made."""
 

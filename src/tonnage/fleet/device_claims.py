@@ -20,7 +20,7 @@ from tonnage.dra.node_devices import NodeDevices
 from tonnage.dra.pools import NodeView, PoolKey
 from tonnage.fleet.claim_asks import ClaimAsks, counts_by_name, is_extended, key_of
 from tonnage.fleet.claim_ledger import NOTHING, ClaimLedger, taken_by_others
-from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed
+from tonnage.fleet.claim_needs import ClaimKey, ClaimNeed, PlannedDevices
 from tonnage.objects import core
 from tonnage.objects.base import KubeObject
 from tonnage.objects.compute_domains import ComputeDomain, channel_template
@@ -50,8 +50,8 @@ _CHANGES_KEPT = 1 << 14
 _ANSWERS_KEPT = 1 << 17
 
 
-Planned: TypeAlias = tuple[int, tuple[str, ...]] | None
-"""How many GPUs claims take, and the instance types whose GPUs will do; None: none will."""
+Planned: TypeAlias = PlannedDevices | None
+"""None: no node to come has what claims ask for."""
 
 
 class CannotAllocate(Exception):

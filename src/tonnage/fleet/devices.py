@@ -35,8 +35,9 @@ class Cut:
 
     ``replicas``: the most that can share it (REPLICAS, SPLIT). ``isolated``: no sharer can take the memory of another.
     ``one_each``: a pod may have one replica only. MIG: ``gpu`` names the geometry; ``instances`` are the (resource,
-    start) that were made, None: they are made where they are asked for. REPLICAS of a card with equal MIG instances
-    that are given as whole GPUs (strategy ``single``) have both too, and a replica or several for each instance."""
+    start) that were made, None: they are made where they are asked for, and the card is given whole too where it is
+    ``whole`` and nothing is on it, as a DRA driver publishes it. REPLICAS of a card with equal MIG instances that are
+    given as whole GPUs (strategy ``single``) have both too, and a replica or several for each instance."""
 
     how: How = How.OPEN
     resource: str = ""
@@ -45,6 +46,7 @@ class Cut:
     one_each: bool = False
     gpu: str = ""
     instances: tuple[tuple[str, int], ...] | None = None
+    whole: bool = False
 
     @property
     def geometry(self) -> Geometry:
@@ -67,6 +69,8 @@ class Cut:
         if self.how is not How.MIG or old.how is not How.MIG or self.gpu != old.gpu:
             return False
         made, how = self.instances, self.geometry
+        if not pieces:
+            return self.whole
         return made is None or all(
             any(name == one.what and how.span(name, start) == one.mask for name, start in made) for one in pieces
         )
@@ -75,7 +79,8 @@ class Cut:
         """What the untouched device adds to the node's allocatable; ``resource`` is the node's own."""
         if self.how is How.MIG:
             made = self.instances
-            return dict(self.geometry.capacity(0) if made is None else Counter(name for name, _ in made))
+            found = dict(self.geometry.capacity(0) if made is None else Counter(name for name, _ in made))
+            return {**found, self.resource or resource: 1} if self.whole else found
         return {self.resource or resource: 1 if self.how is How.OPEN else self.replicas}
 
 

@@ -59,7 +59,7 @@ def gives(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
     special = np.flatnonzero(fleet.cards.special[rows])
     if ask.count and len(special):
         there[special] = _give_units(fleet, rows[special], ask)
-    if len(ask.profiles) > 1:
+    if len(ask.profiles) + bool(ask.count) > 1:
         dynamic = np.array([cut.dynamic for cut in fleet.cards.cuts.rows])
         for i in special[dynamic[fleet.cards.cut[rows[special]]].any(axis=1)]:
             count = ask.count if ask.resource == fleet.device_unit(int(rows[i])) else 0
@@ -140,7 +140,7 @@ def _give_units(fleet: Fleet, rows: Rows, ask: Ask) -> Mask:
     """Whole devices and replicas of nodes where they are not all open."""
     cards = fleet.cards
     cuts = cards.cuts.rows
-    whole = np.array([cut.how in (How.OPEN, How.SPLIT) for cut in cuts])
+    whole = np.array([cut.whole or cut.how in (How.OPEN, How.SPLIT) for cut in cuts])
     replicas = np.array([cut.replicas if cut.how is How.REPLICAS else 0 for cut in cuts])
     one = np.array([cut.one_each for cut in cuts])
     cut, holder = cards.cut[rows], cards.holder[rows]

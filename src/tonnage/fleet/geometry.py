@@ -91,6 +91,11 @@ class Geometry:
             return resource, start
         return part.parent, max(at for at in self.slots[part.parent].spans if start - at in part.within)
 
+    @property
+    def memory_slices(self) -> int:
+        """How many a card has."""
+        return max((mask & ~MEDIA).bit_length() for slot in self.slots.values() for mask in slot.spans.values())
+
     def left(self, mask: int) -> int:
         """How many placements of all profiles are still free, each taken alone."""
         known = self._left.get(mask)
@@ -127,6 +132,18 @@ def geometry(gpu: str) -> Geometry | None:
     names = {one.name: one.resource for one in profiles}
     parts = {one.resource: _part(one, mig.get(gpu, one.parent), names, card) for one in mig.compute_profiles(gpu)}
     return Geometry(gpu, card.memory_mib, slots, parts)
+
+
+@lru_cache(maxsize=1)
+def least_parts() -> dict[str, tuple[int, int]]:
+    """By the resource of a MIG instance, the least thousandths of compute and of memory that one takes of a card."""
+    found: dict[str, tuple[int, int]] = {}
+    for gpu in gpus.all():
+        for one in mig.profiles(gpu.name, plain=False):
+            own = 1000 * one.compute_slices // one.of_compute_slices, 1000 * one.memory_slices // one.of_memory_slices
+            compute, memory = found.get(one.resource, own)
+            found[one.resource] = min(compute, own[0]), min(memory, own[1])
+    return found
 
 
 def _part(profile: mig.MigProfile, parent: mig.MigProfile, names: dict[str, str], card: gpus.Gpu) -> ComputeSlot:

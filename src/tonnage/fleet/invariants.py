@@ -89,7 +89,9 @@ def _corrections(fleet: Fleet, columns: Columns) -> NDArray[np.int64]:
         elif cut.dynamic:
             empty, now = cut.geometry.capacity(0), cut.geometry.capacity(int(columns["mask"][row, device]))
             for name in now:
-                more[row, fleet.resource(name)] += now[name] - empty[name]
+                more[row, fleet.resource(name)] += (now[name] if holder < 0 else 0) - empty[name]
+            if cut.whole and holder == SHARED_DEVICE:
+                more[row, fleet.resource(cut.resource or own)] -= 1
     for pod in fleet.pods:
         for piece in pod.pieces if pod else ():
             if pod and piece.what and cards.cut_of(pod.node, piece.device).dynamic:

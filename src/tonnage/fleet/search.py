@@ -176,7 +176,8 @@ class PieceSearch:
                 yield DeviceOption(_tightness(cut, state, piece, want, device in self.after), device, piece)
                 if not every:
                     break
-            if not want.what and not want.part and cut.how in (How.OPEN, How.SPLIT) and not state.sharers:
+            is_whole = cut.whole or cut.how in (How.OPEN, How.SPLIT)
+            if not want.what and not want.part and is_whole and not state.sharers:
                 yield DeviceOption((-1, 0, device), device, None)
 
     def _pieces(self, cut: Cut, state: DeviceState, want: Want, device: int) -> Iterator[Piece]:

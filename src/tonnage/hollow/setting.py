@@ -9,11 +9,13 @@ from functools import partial
 from tonnage.control.choices import STATIC
 from tonnage.decisions import Ref
 from tonnage.errors import InputError
+from tonnage.facts.labels import GPU_CLIQUE
 from tonnage.hollow.definitions import Kind, define_missing_kinds, run_here, served_as
 from tonnage.hollow.given import given
 from tonnage.hollow.machines import Machines
 from tonnage.kube.resources import (
     ALL,
+    COMPUTE_DOMAINS,
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
@@ -53,7 +55,8 @@ def lay_out(
     among the machines' ``errors``."""
     cluster, manifest = made.cluster, made.configuration.manifest.objects
     objects = [(resource, one) for one in manifest if (resource := _resource(one)) is not None]
-    define_missing_kinds(client, (*ALL, *(resource for resource, _ in objects if resource.custom)))
+    racks = [COMPUTE_DOMAINS] if any(GPU_CLIQUE in node.labels for node in cluster.nodes.values()) else []
+    define_missing_kinds(client, (*ALL, *(resource for resource, _ in objects if resource.custom), *racks))
     machines.mig.config_maps |= config_maps(made)
     namespaces = {_namespace_of(one) for resource, one in objects if resource.namespaced}
     if made.controls.partitioning != STATIC or any(may_change(node.labels) for node in cluster.nodes.values()):

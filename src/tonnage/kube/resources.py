@@ -143,6 +143,21 @@ CLUSTER_POLICIES = Resource(
     "nvidia.com", "v1", "ClusterPolicy", "clusterpolicies", "clusterpolicy", False, (), (), ("status",), True, True
 )
 
+COMPUTE_DOMAINS = Resource(
+    "resource.nvidia.com",
+    "v1beta1",
+    "ComputeDomain",
+    "computedomains",
+    "computedomain",
+    True,
+    (),
+    (),
+    ("status",),
+    True,
+    True,
+    (PrinterColumn("Status", "string", "status.status"), AGE),
+)
+
 RESOURCE_QUOTAS = Resource(
     "",
     "v1",

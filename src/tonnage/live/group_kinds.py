@@ -148,7 +148,7 @@ REFERRED: tuple[tuple[Resource, type[KubeObject]], ...] = (
 """What groups and workloads refer to."""
 
 EVERY_KIND = tuple(resource for resource, _ in (*WORKLOADS, *GROUPS, *REFERRED))
-ONCE_INSTALLED = (*EVERY_KIND, resources.CLUSTER_POLICIES)
+ONCE_INSTALLED = (*EVERY_KIND, resources.CLUSTER_POLICIES, resources.COMPUTE_DOMAINS)
 """All that somebody may have installed on a cluster."""
 
 

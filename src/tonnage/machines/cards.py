@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -9,8 +10,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tonnage.dra import nvidia
+from tonnage.dra.sharing import ClientLimits, client_limits, sharing_of
+from tonnage.dra.sharing import interval as interval_of
+from tonnage.errors import InputError
 from tonnage.facts import gpu_use
+from tonnage.fleet import claimed_gpus
 from tonnage.fleet.asks import FULL
+from tonnage.fleet.claimed_gpus import HeldDevice
 from tonnage.fleet.devices import How
 from tonnage.fleet.state import Fleet, PodRow
 from tonnage.machines.serving.replica import ServingReplica
@@ -32,7 +39,8 @@ class Hold(Struct, frozen=True):
     memory, None where nothing stops it from taking more (both as parts of the card, 0 to 1). ``replica``: it asked for
     the card, and shares it all the same. ``instances``: where they are shared, the MIG instances of the device; each is
     a card. ``lease``: ``strict`` or ``fair`` where the pod says how its time is lent; ``share``: the part of the card
-    that it asked for, which it is lent where anybody says so. ``interval``: of the turns that processes take on it."""
+    that it asked for, which it is lent where anybody says so. ``interval``: of the turns that processes take on it.
+    ``part``: the MIG device of it, by its name as claims have it, a card of this ``size`` (1: the whole GPU)."""
 
     device: int
     cores: Fraction = Fraction(1)
@@ -43,6 +51,8 @@ class Hold(Struct, frozen=True):
     lease: str = ""
     share: Fraction = Fraction(1)
     interval: str = "default"
+    part: str = ""
+    size: Fraction = Fraction(1)
 
 
 def holds(fleet: Fleet, row: int) -> list[Hold]:
@@ -53,7 +63,45 @@ def holds(fleet: Fleet, row: int) -> list[Hold]:
         hold = _hold(fleet, pod, device)
         if hold is not None:
             found.append(hold)
-    return found
+    return [*found, *_by_claims(fleet, row)]
+
+
+def _by_claims(fleet: Fleet, row: int) -> Iterator[Hold]:
+    """What the pod has by claims that other pods may use too, or whose configuration limits it."""
+    shared = [one for one in claimed_gpus.held(fleet, row) if one.several or _limits(one, "") is not None]
+    there = claimed_gpus.devices_at(fleet, row) if shared else {}
+    for one in shared:
+        device = there.get(one.result.device)
+        if device is None:
+            continue
+        uuid = device.attributes.get("uuid")
+        limits, memory = _limits(one, uuid.string_value or "" if uuid is not None else ""), claimed_gpus.mib(device)
+        whole = there.get(nvidia.gpu_name(one.minor))
+        of = claimed_gpus.mib(whole) if whole is not None else 0
+        size = Fraction(memory, of) if one.part and of else Fraction(1)
+        if limits is not None:
+            cores = Fraction(100 if limits.percent is None else max(1, limits.percent), 100)
+            part = Fraction(1) if limits.memory_mib is None or not memory else Fraction(limits.memory_mib, memory)
+            yield Hold(one.minor, cores, min(part, Fraction(1)), mps=True, replica=True, part=one.part, size=size)
+        else:
+            yield Hold(one.minor, replica=True, interval=_turns(fleet, row, one), part=one.part, size=size)
+
+
+def _limits(one: HeldDevice, uuid: str) -> ClientLimits | None:
+    """Those of MPS. A configuration that the driver refuses says nothing."""
+    try:
+        return client_limits(sharing_of(one.allocation, one.result, whole=not one.part), uuid, one.place)
+    except InputError:
+        return None
+
+
+def _turns(fleet: Fleet, row: int, one: HeldDevice) -> str:
+    """The interval of the turns on a device of a claim: as its configuration says, else the node's."""
+    try:
+        named = interval_of(sharing_of(one.allocation, one.result, whole=not one.part))
+    except InputError:
+        named = None
+    return interval_named(named or fleet.node(fleet.pod(row).node).labels.get(INTERVAL_LABEL, "")) or "default"
 
 
 def _hold(fleet: Fleet, pod: PodRow, device: int) -> Hold | None:
@@ -244,13 +292,13 @@ class SharedCards:
     """The shared cards of a cluster, by node and device."""
 
     def __init__(self) -> None:
-        self._cards: dict[tuple[str, int], list[SharedGpu]] = {}
+        self._cards: dict[tuple[str, int, str], list[SharedGpu]] = {}
 
     def card(self, node: str, hold: Hold) -> SharedGpu:
         """The card of a device, or of its shared instances the one with the fewest pods."""
-        made = self._cards.setdefault((node, hold.device), [])
+        made = self._cards.setdefault((node, hold.device, hold.part), [])
         if not any(card.sharers for card in made):
             made.clear()  # it may be repartitioned since
         while len(made) < max(1, hold.instances):
-            made.append(SharedGpu(hold.mps, Fraction(1, max(1, hold.instances)), hold.interval))
+            made.append(SharedGpu(hold.mps, hold.size / max(1, hold.instances), hold.interval))
         return min(made, key=lambda card: len(card.sharers))

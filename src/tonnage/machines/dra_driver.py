@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from tonnage.dra import nvidia
 from tonnage.facts import gpus, mig
-from tonnage.facts.labels import DRA_PLUGIN, GPU_CLIQUE
+from tonnage.facts.labels import GPU_CLIQUE
 from tonnage.fleet.state import Fleet
 from tonnage.machines import claiming
 from tonnage.machines.objects import SimulatedNode
@@ -19,20 +19,14 @@ from tonnage.machines.site import Site
 from tonnage.objects import compute_domains
 from tonnage.objects.base import ObjectMeta
 from tonnage.objects.dra import V1, ResourceSlice
-from tonnage.partitioning.fleet_layouts import ALLOWED
 
 _GPUS = UUID("7d1b0d2e-3f0c-5a55-9c3e-1f6b8f0a8c11")
 """Namespace of the UUIDs of GPUs."""
 
 
-def has_driver(labels: Mapping[str, str]) -> bool:
-    """Whether the GPUs of a node with these labels are published for claims."""
-    return labels.get(DRA_PLUGIN) == "true"
-
-
 def offered(node: SimulatedNode, labels: Mapping[str, str]) -> dict[str, int]:
     """What the node has for pods besides claims."""
-    if not has_driver(labels):
+    if not nvidia.has_driver(labels):
         return node.allocatable
     return {name: amount for name, amount in node.allocatable.items() if name != node.kind.resource}
 
@@ -40,7 +34,7 @@ def offered(node: SimulatedNode, labels: Mapping[str, str]) -> dict[str, int]:
 def publish(cluster: Site, node: SimulatedNode) -> None:
     """The driver has started: what it has found is published, with the classes that come with it."""
     fleet = cluster.fleet
-    if not node.gpus or not has_driver(fleet.node(fleet.node_by_name[node.name]).labels):
+    if not node.gpus or not nvidia.has_driver(fleet.node(fleet.node_by_name[node.name]).labels):
         return
     served = fleet.device_claims.served
     labels = fleet.node(fleet.node_by_name[node.name]).labels
@@ -81,8 +75,7 @@ def slices(fleet: Fleet, node: SimulatedNode) -> list[ResourceSlice]:
 def _cards(fleet: Fleet, node: SimulatedNode) -> Iterator[nvidia.DraCard]:
     known = gpus.get(node.gpu) if node.gpu else None
     labels = fleet.node(fleet.node_by_name[node.name]).labels
-    cut = labels.get(ALLOWED) == "true" and known is not None
-    profiles = tuple(mig.profiles(node.gpu)) if cut else ()
+    profiles = mig.profiles(node.gpu) if known is not None and nvidia.partitions_on_demand(labels) else ()
     for minor in range(node.gpus):
         yield nvidia.DraCard(
             minor=minor,

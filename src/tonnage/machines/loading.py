@@ -96,8 +96,9 @@ def engine_setup(cluster: Site, pod: SimulatedPod) -> EngineSetup | str:
     row = cluster.fleet.pod(pod.row)
     gpu = cluster.nodes[pod.node].gpu
     instances = [piece for piece in row.pieces if piece.what]
-    held = len(row.devices) + len(claimed_gpus.whole(cluster.fleet, pod.row))
-    short = too_few(server.args, held, instances=bool(instances))
+    claimed = claimed_gpus.mig_parts(cluster.fleet, pod.row)
+    held = len(row.devices) + len(claimed_gpus.whole(cluster.fleet, pod.row)) + len(claimed)
+    short = too_few(server.args, held, instances=bool(instances or claimed))
     if short:
         return short
     if instances:
@@ -105,6 +106,10 @@ def engine_setup(cluster: Site, pod: SimulatedPod) -> EngineSetup | str:
         found = cluster.physics.engine(pod.workload, _instance(gpu, largest))
         part = part_of(cluster.fleet, row.node, largest)
         return found if isinstance(found, str) else replace(found, part=part)
+    if claimed:
+        limit = None if pod.sharer is None or pod.sharer.limit is None else float(pod.sharer.claimed)
+        found = cluster.physics.engine(pod.workload, f"{gpu}:{claimed[0].profile}", limit)
+        return found if isinstance(found, str) else replace(found, part=claimed[0].size)
     if pod.sharer is None or pod.sharer.limit is None:
         return cluster.physics.engine(pod.workload, gpu)
     return cluster.physics.engine(pod.workload, gpu, float(pod.sharer.claimed))
@@ -126,6 +131,9 @@ def _card(cluster: Site, pod: SimulatedPod) -> gpus.Gpu:
     """The GPU that the pod's engine is on, or the MIG instance, which is to it what a GPU is."""
     gpu = cluster.nodes[pod.node].gpu
     instances = [piece for piece in cluster.fleet.pod(pod.row).pieces if piece.what]
+    claimed = claimed_gpus.mig_parts(cluster.fleet, pod.row)
+    if claimed:
+        return mig.resolve(f"{gpu}:{claimed[0].profile}")[0]
     return mig.resolve(_instance(gpu, _largest(instances)) if instances else gpu)[0]
 
 

@@ -36,7 +36,7 @@ def join(cluster: Site, pod: SimulatedPod, claim: Fraction | None = None) -> Fra
     elif (free := min(card.free() for card in cards)) < claim:
         return free
     cores, shares = {card: one.cores for card, one in cards.items()}, {card: one.share for card, one in cards.items()}
-    wants = Fraction(len(on)) if all(one.replica for one in on) else Fraction(pod.held.gpus)
+    wants = sum((one.size for one in on), Fraction(0)) if all(one.replica for one in on) else Fraction(pod.held.gpus)
     pod.sharer = Sharer(pod.key, cores, shares, limit, taken, on[0].lease, wants=wants, since_ns=cluster.now_ns)
     for card in cards:
         card.catch_up(cluster.now_ns)

@@ -14,15 +14,11 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from tonnage.dra.nvidia import DRIVER
+from tonnage.dra.sharing import sharing_of
 from tonnage.errors import InputError
 from tonnage.node.devices import GpuInstance, MigState
 from tonnage.objects.dra import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
-from tonnage.objects.nvidia_device_configs import (
-    DeviceSharing,
-    GpuConfig,
-    MigDeviceConfig,
-    device_config,
-)
+from tonnage.objects.nvidia_device_configs import DeviceSharing
 from tonnage.partitioning.layouts import Placement, card, span
 
 STARTED, PREPARED, ENDING = "started", "prepared", "ending"
@@ -119,34 +115,22 @@ def claimed(
             one.pool,
             one.device,
             target,
-            sharing_of(allocation, one, target, title),
+            _sharing(allocation, one, target, title),
             one.share_id,
             bool(one.admin_access),
         )
     return tuple(found.values())
 
 
-def sharing_of(
+def _sharing(
     allocation: AllocationResult, result: DeviceRequestAllocationResult, target: DeviceTarget, title: str
 ) -> DeviceSharing | None:
-    """How a device is to be shared: the last configuration that is about it, the class's before the claim's. Raises
-    NotPrepared for a configuration that the driver does not understand, or of another type of device."""
-    wanted = GpuConfig if target.placement is None else MigDeviceConfig
-    found: DeviceSharing | None = None
-    names = {result.request, result.request.partition("/")[0]}
-    for at, one in enumerate(allocation.devices.config):
-        if one.opaque is None or one.opaque.driver != DRIVER or (one.requests and not names & set(one.requests)):
-            continue
-        try:
-            config = device_config(one.opaque.parameters, f"config[{at}].opaque.parameters")
-        except InputError as error:
-            raise NotPrepared(f"claim {title}: {error}") from error
-        if isinstance(config, wanted):
-            found = config.sharing
-        elif one.requests:
-            what = "a GPU" if target.placement is None else "a MIG device"
-            raise NotPrepared(f"claim {title}: config[{at}] is a {config.kind}, and {result.device} is {what}")
-    return found
+    """How a device is to be shared. Raises NotPrepared for a configuration that the driver does not understand, or of
+    another type of device."""
+    try:
+        return sharing_of(allocation, result, whole=target.placement is None)
+    except InputError as error:
+        raise NotPrepared(f"claim {title}: {error}") from error
 
 
 def conflict(records: Iterable[ClaimRecord], uid: str, wanted: Sequence[ClaimedDevice]) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from tonnage.dra.sharing import ClientLimits, client_limits
+from tonnage.dra.sharing import interval as interval_of
 from tonnage.errors import InputError
 from tonnage.node import cdi
 from tonnage.node.devices import Devices, MigControl
@@ -38,7 +40,6 @@ from tonnage.node.dra_journal import ClaimJournal
 from tonnage.node.dra_offer import Offer
 from tonnage.node.driver_files import DriverFiles
 from tonnage.objects.dra import ResourceClaim
-from tonnage.objects.nvidia_device_configs import MPS, TIME_SLICING, DeviceSharing, memory_mib
 
 _MPS_PIPE = "/run/nvidia/mps"
 WAIT_S = 20.0
@@ -176,7 +177,7 @@ class DraDriver:
                         record = replace(record, devices=devices)
                         self._put(record)
                     control.create(device.target.card, placement.profile, placement.start)
-        interval = _interval(device.sharing)
+        interval = interval_of(device.sharing)
         if interval is not None:
             self._changing(device).set_timeslice(device.target.card, interval)
         return record
@@ -207,9 +208,10 @@ class DraDriver:
                 raise NotPrepared(f"{device.device}: the MIG instance is gone again")
             part = instance, instance.compute[0].id
         edits: dict[str, Any] = {"deviceNodes": cdi.nodes_of(self._files, identity, part)}
-        if device.sharing is not None and device.sharing.strategy == MPS:
+        limits = client_limits(device.sharing, identity.uuid, index)
+        if limits is not None:
             self._changing(device)  # no MPS daemon runs on real cards
-            edits["env"] = _mps_environment(device.sharing, identity.uuid, index)
+            edits["env"] = _mps_environment(limits, index)
         return edits
 
     def unprepare(self, asked: ClaimName) -> None:
@@ -233,7 +235,7 @@ class DraDriver:
                 match unprepare_step(device, others, self._mig(device)):
                     case DestroyInstance(instance=instance):
                         self._control.destroy(device.target.card, instance)
-                if _interval(device.sharing) is not None:
+                if interval_of(device.sharing) is not None:
                     self._control.set_timeslice(device.target.card, "Default")
             self.journal.remove(record.uid)
             self._lock.notify_all()
@@ -260,23 +262,11 @@ class DraDriver:
             ) from error
 
 
-def _interval(sharing: DeviceSharing | None) -> str | None:
-    """The interval that a card gets; None: it keeps the default one."""
-    if sharing is None or sharing.strategy != TIME_SLICING or sharing.time_slicing_config is None:
-        return None
-    return sharing.time_slicing_config.interval
-
-
-def _mps_environment(sharing: DeviceSharing, uuid: str, index: int) -> list[str]:
+def _mps_environment(limits: ClientLimits, index: int) -> list[str]:
     """What CUDA goes by: where the daemon is, and the limits of each client."""
     found = [f"CUDA_MPS_PIPE_DIRECTORY={_MPS_PIPE}"]
-    limits = sharing.mps_config
-    if limits is None:
-        return found
-    if limits.default_active_thread_percentage is not None:
-        found.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={limits.default_active_thread_percentage}")
-    own = limits.default_per_device_pinned_memory_limit
-    memory = own.get(uuid, own.get(str(index), limits.default_pinned_device_memory_limit))
-    if memory is not None:
-        found.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={index}={memory_mib(memory)}M")
+    if limits.percent is not None:
+        found.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={limits.percent}")
+    if limits.memory_mib is not None:
+        found.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={index}={limits.memory_mib}M")
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tonnage.decisions import Instances
-from tonnage.facts.labels import GPU
+from tonnage.facts.labels import GPU, MIG_RELAYOUT
 from tonnage.fleet.asks import Kind
 from tonnage.fleet.cards import NO_DEVICE
 from tonnage.fleet.devices import OPEN, Cut, How
@@ -21,9 +21,6 @@ from tonnage.partitioning.node_cuts import MIG_STRATEGY
 _MOST_PARTS = 8
 """Memory slices of a GPU, of which no MIG instance has less than one."""
 
-ALLOWED = "tonnage.dev/mig-relayout"
-"""The label of a node whose MIG layout may be changed: ``true``. Its MIG strategy has to be ``mixed`` then: each
-profile is a resource of its own."""
 Device = tuple[int, int]
 """(row of the node, index of the device)."""
 
@@ -95,8 +92,9 @@ def devices(fleet: Fleet, row: int) -> int:
 
 
 def may_change(labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels allows its MIG layout to be changed."""
-    return labels.get(ALLOWED) == "true" and labels.get(MIG_STRATEGY) == "mixed"
+    """Whether a node with these labels allows its MIG layout to be changed. Its MIG strategy has to be ``mixed`` then:
+    each profile is a resource of its own."""
+    return labels.get(MIG_RELAYOUT) == "true" and labels.get(MIG_STRATEGY) == "mixed"
 
 
 def asks(fleet: Fleet, pod: int) -> list[str]:

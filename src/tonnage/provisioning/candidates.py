@@ -7,6 +7,7 @@ pkg/utils/pod/scheduling.go, pkg/utils/pdb and pkg/controllers/state/statenode.g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -58,6 +59,7 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
 
     ``drifted_ns``: since when it differs from its NodePool; None: it does not. ``grace``: its terminationGracePeriod is
     set, so that drift passes pods that would block it. ``allocatable``: what it can hold, in the units of requests;
+    ``claimed``: which share claims hold of the devices that drivers publish of it, None where they publish none;
     ``scale_down_disabled``: its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled is "true".
     """
 
@@ -67,6 +69,7 @@ class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
     drifted_ns: int | None = None
     grace: bool = False
     allocatable: dict[str, int] = {}
+    claimed: Fraction | None = None
     scale_down_disabled: bool = False
 
     @property

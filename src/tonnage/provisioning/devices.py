@@ -12,14 +12,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tonnage.dra import nvidia
 from tonnage.errors import Problem
 from tonnage.facts import gpus, instances, mig_devices
 from tonnage.facts.labels import GPU, GPU_MEMORY
 from tonnage.fleet import search
 from tonnage.fleet.asks import FULL, SHARED_GPU, Ask, Kind
-from tonnage.fleet.cards import NO_DEVICE, SHARED_DEVICE, Cards
+from tonnage.fleet.cards import FREE_DEVICE, NO_DEVICE, SHARED_DEVICE, Cards
 from tonnage.fleet.columns import distinct
-from tonnage.fleet.outfit import Outfit, outfit
+from tonnage.fleet.devices import Cut, How
+from tonnage.fleet.geometry import MEDIA, geometry
+from tonnage.fleet.outfit import Outfit, offered, outfit
 from tonnage.fleet.rows import FleetNode, NodeRow
 from tonnage.fleet.state import Fleet
 from tonnage.partitioning.node_cuts import OWN, READ, STATED, Configurations, NodeCuts, cut_node
@@ -32,7 +35,7 @@ Amounts = NDArray[np.int64]
 _UNNUMBERED = -1
 _MOST_PARTS = np.iinfo(np.intp).max
 _NOTHING = Outfit((), 0, 0, "", {})
-_SOMEBODY = 0
+SOMEBODY = 0
 """In place of the pod that holds a device: which one it is does not matter here."""
 
 
@@ -43,7 +46,8 @@ def beyond_counting(ask: Ask) -> bool:
 
 def cut_by(labels: Mapping[str, str], configurations: Configurations = OWN) -> bool:
     """Whether nodes with these labels may have GPUs that are partitioned."""
-    return bool(configurations.default) or any(key in labels for key in READ)
+    named = bool(configurations.default) or any(key in labels for key in READ)
+    return named or nvidia.has_driver(labels)
 
 
 def machine(
@@ -67,7 +71,18 @@ def machine(
 def _cut(of: instances.InstanceType, labels: Mapping[str, str], configurations: Configurations) -> NodeCuts:
     if of.resource != GPU or not cut_by(labels, configurations):
         return NodeCuts(offers={of.resource: of.resource_count} if of.resource else {})
+    if nvidia.has_driver(labels):
+        cuts = (by_claim(of.gpu, on_demand=nvidia.partitions_on_demand(labels)),) * of.resource_count
+        return NodeCuts(cuts, offered(cuts, GPU))
     return cut_node(configurations, labels, of.gpu, of.resource_count)
+
+
+def by_claim(gpu: str, *, on_demand: bool) -> Cut:
+    """A GPU that a DRA driver publishes whole, and in every placement of its MIG profiles where it partitions it
+    ``on_demand``: never in shares."""
+    if on_demand and geometry(gpu) is not None:
+        return Cut(How.MIG, GPU, isolated=True, gpu=gpu, whole=True)
+    return Cut(How.REPLICAS, GPU, isolated=True)
 
 
 def _memory(of: instances.InstanceType) -> int:
@@ -99,6 +114,20 @@ class FreeDevices:
         count, memory = int((cards.holder[0] != NO_DEVICE).sum()), int(cards.memory[0])
         return cls((Outfit(node.cuts, count, memory, fleet.device_unit(row), fleet.allocatable_of(row)),), cards)
 
+    def parts(self, row: int) -> tuple[int, int] | None:
+        """The thousandths of compute and of memory that are free of devices which are partitioned where they are asked
+        for; None where others are among them, whose parts add up to no more than is offered."""
+        compute, memory, cards = 0, 0, self.cards
+        for device in range(self.outfits[row].count):
+            cut, holder = cards.cut_of(row, device), int(cards.holder[row, device])
+            if not cut.whole:
+                return None
+            if holder in (FREE_DEVICE, SHARED_DEVICE):
+                slices = cut.geometry.memory_slices
+                compute += int(cards.milli[row, device])
+                memory += FULL * (slices - (int(cards.mask[row, device]) & ~MEDIA).bit_count()) // slices
+        return compute, memory
+
     def only(self, row: int) -> FreeDevices:
         """A copy of one row."""
         return FreeDevices((self.outfits[row],), self.cards.select([row]))
@@ -129,7 +158,7 @@ class FreeDevices:
         count = amounts.get(of.unit, 0) if of.unit else 0
         chosen, missing = search.choose(self.cards, row, ask, count)
         if not missing:
-            self.cards.take(row, chosen, of.unit, _SOMEBODY)
+            self.cards.take(row, chosen, of.unit, SOMEBODY)
         return not missing
 
 
@@ -210,6 +239,11 @@ class NewNodeDevices:
     def most(self, resource: str) -> list[int]:
         """Of each type, the most of a resource that its devices offer in any layout."""
         return [max(one.allocatable.get(resource, 0) for one in of_type) for of_type in zip(*self.outfits, strict=True)]
+
+    def parts(self, layout: int, index: int) -> tuple[int, int] | None:
+        """:meth:`FreeDevices.parts` of new nodes of one layout and type."""
+        row = int(self.rows[layout, index])
+        return self.untouched.parts(row) if row >= 0 else None
 
     def of(self, devices: FreeDevices, layout: int, index: int) -> FreeDevices | None:
         """Those of one layout and type; None where it has none."""

@@ -25,7 +25,8 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     PREFERENCE_POLICY=Ignore; ``strict_min_values`` False is MIN_VALUES_POLICY=BestEffort. NodeClaims are
     numbered from ``first_claim``. ``configurations``: those that labels of nodes may name, as their GPUs are
     partitioned. ``bound``: pods on nodes, which spread and pod affinity count. ``namespaces``: labels by namespace, for
-    rules that select namespaces. ``reservations``: capacity reservations with what is free of them.
+    rules that select namespaces. ``reservations``: capacity reservations with what is free of them. ``seen_groups``:
+    node groups of which the Cluster Autoscaler has seen a node, so that it knows their devices.
     """
 
     unavailable: frozenset[OfferingKey] = frozenset()
@@ -38,6 +39,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     bound: tuple[BoundPod, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
     reservations: tuple[Reservation, ...] = ()
+    seen_groups: frozenset[str] = frozenset()
 
 
 class PlannedClaim(msgspec.Struct, frozen=True, kw_only=True):

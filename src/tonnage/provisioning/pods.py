@@ -19,10 +19,10 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     """What planning can see of a pod; pods of one template share one shape object.
 
     ``requests``: cpu in millicores, memory in bytes, all else in units, without what stands for parts of devices;
-    ``pods: 1`` is added where it is missing. ``ask``: what it wants of devices. ``tolerations``,
-    ``node_selector``, ``node_affinity``, ``spread``, ``pod_affinity`` and ``pod_anti_affinity`` as in the pod's spec;
-    ``host_ports``: those of its containers. ``unplanned`` names constraints of the pod that this planner does not
-    weigh, so that the plan can say so.
+    ``pods: 1`` is added where it is missing. ``ask``: what it wants of devices. ``tolerations``, ``node_selector``,
+    ``node_affinity``, ``spread``, ``pod_affinity`` and ``pod_anti_affinity`` as in the pod's spec; ``host_ports``:
+    those of its containers. ``claims``: it has ResourceClaims. ``unplanned`` names constraints of the pod that this
+    planner does not weigh, so that the plan can say so.
     """
 
     requests: dict[str, int]
@@ -35,6 +35,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     pod_affinity: core.PodAffinity | None = None
     pod_anti_affinity: core.PodAntiAffinity | None = None
     host_ports: tuple[Port, ...] = ()
+    claims: bool = False
 
     @property
     def has_rules(self) -> bool:
@@ -57,6 +58,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
             pod_affinity=affinity.pod_affinity if affinity else None,
             pod_anti_affinity=affinity.pod_anti_affinity if affinity else None,
             host_ports=host_ports(spec),
+            claims=bool(spec.resource_claims),
         )
 
 

@@ -263,12 +263,13 @@ def build_cluster(scenario: Scenario, configuration: Configuration, streams: Str
 def _start_fleet(scenario: Scenario, configuration: Configuration, cluster: SimulatedCluster) -> None:
     number = 0
     pools = {pool.name for pool in configuration.manifest.of(karpenter.NodePool)}
+    pools |= {one.name for one, _ in configuration.groups}
     for i, group in enumerate(scenario.spec.fleet.nodes):
         field = f"fleet.nodes[{i}]"
         itype = instances.get(group.instance_type)
         price = _price(scenario, configuration.catalogue.book, group, field)
         if group.node_pool and group.node_pool not in pools:
-            message = f"no NodePool {group.node_pool!r} in the manifests"
+            message = f"no NodePool or node group {group.node_pool!r} in the manifests"
             raise InputError(scenario.document.problem(f"{field}.nodePool", message))
         for _ in range(group.count):
             number += 1

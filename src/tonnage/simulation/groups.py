@@ -25,13 +25,15 @@ Described = Sequence[tuple[NodeGroup, NodeStorage]]
 
 
 def start(groups: Described, catalogue: Catalogue, cluster: SimulatedCluster) -> None:
-    """As many nodes of each group as are desired, spread over its zones, serve from the start."""
+    """As many nodes of each group as are desired, those of the scenario's fleet among them, spread over its zones,
+    serve from the start."""
+    there = Counter(cluster.fleet.node(row).spec.node_pool for row in cluster.fleet.node_rows())
     daemon_sets = [template.spec for _, _, template in cluster.declared.daemon_sets]
     for pool in _pools(groups, catalogue):
         machine = pool.machine(catalogue, daemon_sets)
         prices = _prices(catalogue, machine.instance_type, machine.capacity_type)
         zones = [zone for zone in pool.group.zones or sorted(prices) if zone in prices]
-        for number in range(pool.group.desired if zones else 0):
+        for number in range(there[pool.name], pool.group.desired if zones else 0):
             zone = zones[number % len(zones)]
             launch = msgspec.structs.replace(
                 machine,

@@ -21,7 +21,7 @@ from live.contract.faulty import Faulty
 from live.contract.worlds import opened
 from tonnage.control.world import World
 from tonnage.decisions import Applied, Bind, Decision, Instances, Launch, Outcome, Reason, Ref, Return
-from tonnage.facts.labels import MIG_CONFIG
+from tonnage.facts.labels import MIG_CONFIG, MIG_RELAYOUT
 from tonnage.hollow.lockstep import Lockstep
 from tonnage.kube.reflector import Delays
 from tonnage.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODE_CLAIMS, NODES, PDBS, PODS, RESOURCE_CLAIMS
@@ -29,7 +29,7 @@ from tonnage.kube.transport import Transport
 from tonnage.kube.verbs import Client
 from tonnage.machines import nodes
 from tonnage.machines.objects import SimulatedNodeClaim
-from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
+from tonnage.partitioning.fleet_layouts import instances_of
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 from tonnage.simulation import run, scenario
 from tonnage.simulation.driver import LoopDriver
@@ -43,7 +43,7 @@ DEPLOYMENT = Ref("Deployment", "model-a-serving", "inference")
 TYPE = "g6e.12xlarge"
 CUT = {
     "instanceType": "p5.48xlarge",
-    "labels": {MIG_CONFIG: "all-disabled", MIG_STRATEGY: "mixed", ALLOWED: "true"},
+    "labels": {MIG_CONFIG: "all-disabled", MIG_STRATEGY: "mixed", MIG_RELAYOUT: "true"},
 }
 
 

@@ -11,7 +11,7 @@ from live.gangs.gang_cluster import SteppedClock
 from tonnage.apiserver.api import Api
 from tonnage.apiserver.inprocess import InProcess
 from tonnage.decisions import Instances, Outcome, Reason, Ref, Relayout
-from tonnage.facts.labels import MIG_CONFIG
+from tonnage.facts.labels import MIG_CONFIG, MIG_RELAYOUT
 from tonnage.fleet.devices import Piece
 from tonnage.hollow.definitions import define_missing_kinds
 from tonnage.kube.informer import Informers
@@ -22,7 +22,7 @@ from tonnage.live.api_effects import ApiEffects
 from tonnage.live.cutting import Cutter, read_order
 from tonnage.live.watching import watch_world
 from tonnage.live.world import ClusterWorld
-from tonnage.partitioning.fleet_layouts import ALLOWED, instances_of
+from tonnage.partitioning.fleet_layouts import instances_of
 from tonnage.partitioning.node_cuts import MIG_STATE, MIG_STRATEGY
 from tonnage.partitioning.node_layouts import Order
 from tonnage.units import NS_PER_S
@@ -63,7 +63,7 @@ class NvidiaCluster:
         text = FILE.replace("1g.10gb", profile)
         name = map_name or "default-mig-parted-config"
         self.client.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"config.yaml": text}}, "gpu-operator")
-        labels = {MIG_CONFIG: "begin", MIG_STATE: "success", MIG_STRATEGY: "mixed", ALLOWED: "true"}
+        labels = {MIG_CONFIG: "begin", MIG_STATE: "success", MIG_STRATEGY: "mixed", MIG_RELAYOUT: "true"}
         labels |= {"node.kubernetes.io/instance-type": instance_type}
         self.client.create(NODES, {"metadata": {"name": "n", "labels": labels}})
         self.world, self.informers = self._connect()

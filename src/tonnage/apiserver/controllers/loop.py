@@ -1,4 +1,5 @@
-"""The control loops of kube-controller-manager that the embedded API needs, on one thread.
+"""The control loops of kube-controller-manager that the embedded API needs, and NVIDIA's of ComputeDomains, on one
+thread.
 
 Given the same API, clock and seed they do the same: changes are taken in by their order in the API, keys are looked at
 first in, first out, and names are drawn from one seeded source. Nothing has to survive a restart but the API's objects.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tonnage.apiserver.controllers.cache import ObjectCache
+from tonnage.apiserver.controllers.compute_domains import ComputeDomains
 from tonnage.apiserver.controllers.context import Context, Item, Reconciler, WorkQueue
 from tonnage.apiserver.controllers.daemon_sets import DaemonSets
 from tonnage.apiserver.controllers.deployments import Deployments
@@ -138,6 +140,7 @@ class ControllerManager:
             ResourceQuotas(context),
             VolumeBinder(context),
             ResourceClaims(context),
+            ComputeDomains(context),
         )
         self._controllers = {one.name: one for one in controllers}
         self.last_error = ""

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from tonnage.errors import InputError, Problem, Where
+from tonnage.facts.claim_support import release
 from tonnage.objects import apps, core, duration, tree
 from tonnage.objects.base import KubeObject, where
 from tonnage.provisioning.cluster_autoscaler.options import EXPANDERS, PRIORITY, AutoscalingOptions
@@ -96,6 +97,7 @@ def read(objects: Iterable[KubeObject]) -> AutoscalingOptions:
     for one in objects:
         if not isinstance(one, apps.Deployment):
             continue
+        options = replace(options, release=_release(one) or options.release)
         for at, name, written in _flags_of(one):
             flag = FLAGS.get(name)
             if flag is None:
@@ -118,6 +120,18 @@ def read(objects: Iterable[KubeObject]) -> AutoscalingOptions:
     if problems:
         raise InputError(*problems)
     return options
+
+
+def _release(one: apps.Deployment) -> tuple[int, int] | None:
+    """The autoscaler's version by the tag of its image; None where it has none, or is another program."""
+    for container in one.spec.template.spec.containers:
+        program, _, tag = container.image.rpartition("/")[2].partition("@")[0].partition(":")
+        if program.startswith(PROGRAM) and tag:
+            try:
+                return release(tag)
+            except ValueError:
+                return None
+    return None
 
 
 def _flags_of(one: apps.Deployment) -> Iterator[tuple[Where, str, str]]:

@@ -26,7 +26,8 @@ class ScalableGroup:
 
     ``zones``: where machines come, with the price in micro-USD an hour, those out of stock left out; ``declared``:
     labels of its nodes beside those that kubelet and cloud give. ``room``: machines that it may still grow by;
-    ``held``: why it grows by none; ``size``: machines that it has, those on their way among them."""
+    ``held``: why it grows by none; ``size``: machines that it has, those on their way among them. ``seen``: whether one
+    of them is or was there."""
 
     name: str
     node: ExistingNode
@@ -36,6 +37,7 @@ class ScalableGroup:
     room: int
     held: str = ""
     size: int = 0
+    seen: bool = False
 
     def is_similar(self, other: ScalableGroup) -> bool:
         """Whether machines of both are alike but for zone and name of the group (processors/nodegroupset)."""
@@ -95,7 +97,9 @@ def group_of(
     if not held and not stocked:
         held = f"has just failed to make {instance_type} ({capacity_type})"
     room = max(0, most - counted)
-    return ScalableGroup(pool.name, machine_of(launch, settings), launch, stocked, declared, room, held, counted)
+    there = any(one.node_pool == pool.name and one.initialized and one.ref.kind == "Node" for one in nodes)
+    seen = there or pool.name in settings.seen_groups
+    return ScalableGroup(pool.name, machine_of(launch, settings), launch, stocked, declared, room, held, counted, seen)
 
 
 def machine_of(launch: Launch, settings: PlanSettings, *, parts: bool = False) -> ExistingNode:

@@ -26,7 +26,8 @@ class AutoscalingOptions:
     expressions for names of groups; a higher number goes first. ``max_nodes_total``: 0 for no limit.
     ``utilization_threshold``: nodes on which less than this share of CPU and of memory is requested may go,
     ``gpu_utilization_threshold`` the same of GPUs on nodes that have some. ``max_scale_down_parallelism``: nodes that
-    go at once, ``max_empty_bulk_delete`` of those without pods, ``max_drain_parallelism`` of the others.
+    go at once, ``max_empty_bulk_delete`` of those without pods, ``max_drain_parallelism`` of the others. ``release``:
+    its version, None where it is not known and the newest is meant.
     """
 
     expanders: tuple[str, ...] = (LEAST_WASTE,)
@@ -50,6 +51,7 @@ class AutoscalingOptions:
     max_empty_bulk_delete: int = 10
     max_drain_parallelism: int = 1
     max_graceful_termination_ns: int = 600 * NS_PER_S
+    release: tuple[int, int] | None = None
 
 
 DEFAULTS = AutoscalingOptions()

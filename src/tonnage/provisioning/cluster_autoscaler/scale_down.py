@@ -132,8 +132,11 @@ def deletions(
 
 
 def utilization(one: RunningNode, options: AutoscalingOptions = DEFAULTS) -> float:
-    """Which share of a node is requested: of its GPUs where it has some, else the larger of CPU and memory."""
+    """Which share of a node is requested: of its GPUs where it has some, else of its devices for claims, else the
+    larger of CPU and memory."""
     gpus = one.allocatable.get(GPU, 0)
+    if not gpus and one.claimed is not None:
+        return float(one.claimed)
     if gpus or _GPU_LABEL in one.node.labels:
         return (gpus - one.node.free.get(GPU, 0)) / gpus if gpus else 0.0
     if options.ignore_daemonsets_utilization:
@@ -178,7 +181,8 @@ def _why_not(one: RunningNode, share: float, now_ns: int, options: AutoscalingOp
     gpus = bool(one.allocatable.get(GPU)) or _GPU_LABEL in one.node.labels
     threshold = options.gpu_utilization_threshold if gpus else options.utilization_threshold
     if share >= threshold:
-        what = "GPUs" if gpus else "CPU or memory"
+        claimed = one.claimed is not None and not one.allocatable.get(GPU)
+        what = "devices for claims" if claimed else "GPUs" if gpus else "CPU or memory"
         return f"{100 * share:.3g} % of its {what} is requested, {100 * threshold:.3g} % or more"
     for pod in one.pods:
         if why := pod_keeps(pod, now_ns, options):

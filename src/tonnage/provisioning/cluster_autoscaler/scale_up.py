@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tonnage.decisions import Alternative, Launch, Reason, Ref, Scalar, Wait
+from tonnage.facts import claim_support
+from tonnage.facts.claim_support import PARTITION, WHOLE
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue, OfferingKey
@@ -34,6 +36,13 @@ from tonnage.provisioning.pods import BoundPod, ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.standing import StandingNode
 from tonnage.units import usd
+
+NAME = "cluster-autoscaler"
+NONE_FIT = "fits none of these pods"
+UNSEEN = "it has had no node so far, so that nobody knows which devices one would have for ResourceClaims"
+"""Source: kubernetes/autoscaler cluster-autoscaler docs/dra_support.md ("Configuration"), cloudprovider/aws (the
+template of a group without nodes has no ResourceSlices), processors/nodeinfosprovider (what one node had is kept),
+1.36."""
 
 
 def plan(
@@ -137,11 +146,11 @@ class _Plan:
             room = sum(one.room for one in self._sharing(group, groups))
             most = min(room, self.options.max_nodes_per_scaleup or room)
             of = Fitting(self.catalogue, self.settings, self.bound, waiting, self.nodes)
-            made = estimate(group, waiting, of, self.settings, most)
+            made = estimate(group, [pod for pod in waiting if not self.unserved(pod, group)], of, self.settings, most)
             if made.nodes:
                 found[group.name] = group, _option(group, made), made
             else:
-                whys[group.name] = "fits none of these pods"
+                whys[group.name] = next(filter(None, (self.unserved(pod, group) for pod in waiting)), NONE_FIT)
         if not found:
             return None
         turn = self.settings.first_claim + len(self.claims)
@@ -160,6 +169,17 @@ class _Plan:
         )
         reason = Reason("its expander lets this node group grow", evidence, beaten)
         return _Choice(self._sharing(group, groups), made, reason)
+
+    def unserved(self, pod: PendingPod, group: ScalableGroup) -> str:
+        """Why the autoscaler does not know whether nodes of the group have devices for the pod's ResourceClaims; empty
+        where it does, or the pod has none."""
+        if not pod.shape.claims:
+            return ""
+        known = claim_support.autoscalers()[NAME, PARTITION if pod.shape.ask.profiles else WHOLE]
+        if self.options.release is not None and self.options.release < claim_support.release(known.since):
+            number = ".".join(map(str, self.options.release))
+            return f"the Cluster Autoscaler serves such ResourceClaims from {known.since} on, and this one is {number}"
+        return "" if group.seen else UNSEEN
 
     def _sharing(self, group: ScalableGroup, groups: Sequence[ScalableGroup]) -> tuple[ScalableGroup, ...]:
         """The group and, where they are to be kept equal, those like it that may grow."""
@@ -207,7 +227,11 @@ class _Plan:
             pods = of.alike(pod)
             if id(pods) not in told:
                 attempts = of.attempts(pods)
-                whys = {group.name: fitting.unfit(group.node, attempts[-1].stage) for group in groups if attempts}
+                whys = {
+                    group.name: self.unserved(pod, group) or fitting.unfit(group.node, attempts[-1].stage)
+                    for group in groups
+                    if attempts
+                }
                 rules = f"no domain is left by {attempts[-1].rules}" if attempts else ""
                 reason = pods.refused or _nobody(groups, whys, rules)
                 told[id(pods)] = None if never and attempts and not all(whys.values()) else reason

@@ -10,6 +10,7 @@ import msgspec
 
 from tonnage.decisions import Ref
 from tonnage.fleet.asks import SHARED_GPU
+from tonnage.fleet.geometry import least_parts
 from tonnage.objects import core, selectors
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import Catalogue
@@ -26,6 +27,12 @@ from tonnage.provisioning.pods import (
 from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.template import ALL_EFFECTS
 
+PARTS = "devices/compute", "devices/memory"
+"""Thousandths of devices that are partitioned where they are asked for: what MIG instances take of one another's room,
+which no resource counts."""
+UNLIMITED = 1 << 40
+"""Of these, on nodes with other devices."""
+
 
 @dataclass(slots=True, eq=False)
 class PackingClass:
@@ -40,6 +47,22 @@ class PackingClass:
     apart: tuple[int, ...] = ()
     stages: tuple[Stage, ...] = ()
     pods: list[Ref] = field(default_factory=list)
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """At least how much of devices one takes, in :data:`PARTS`."""
+        ask = self.shape.ask
+        pieces = [(least_parts().get(name, (0, 0)), count) for name, count in ask.profiles]
+        whole = ask.gpu_milli if not ask.shares else 0
+        return (
+            whole + sum(count * compute for (compute, _), count in pieces),
+            whole + sum(count * memory for (_, memory), count in pieces),
+        )
+
+
+def taken(of: PackingClass, name: str) -> int:
+    """What one of the pods takes of a resource, or of :data:`PARTS`."""
+    return of.parts[PARTS.index(name)] if name in PARTS else of.amounts.get(name, 0)
 
 
 class Classes:

@@ -14,7 +14,7 @@ from tonnage.provisioning.labels import RESERVED
 from tonnage.provisioning.load import Market, Stage
 from tonnage.provisioning.optimal import supply
 from tonnage.provisioning.optimal.claims import UnnamedClaim, make
-from tonnage.provisioning.optimal.classes import Classes, PackingClass
+from tonnage.provisioning.optimal.classes import PARTS, Classes, PackingClass, taken
 from tonnage.provisioning.optimal.program import Bin, Effort, NodePattern, Program, Solution
 from tonnage.provisioning.optimal.solve import solve
 from tonnage.provisioning.optimal.supply import ExistingNodes, NewNodeKind, NodeTarget, Occupied
@@ -93,7 +93,9 @@ class PackingRound:
     def _kinds(self) -> tuple[list[Kind], list[str], dict[tuple[str, str], int]]:
         """What pods may stand on, the resources that matter, and the limits by NodePool and resource."""
         resources = sorted({name for of in self.classes for name, amount in of.amounts.items() if amount})
-        most = [sum(of.amounts.get(name, 0) * len(of.pods) for of in self.classes) for name in resources]
+        if any(of.shape.ask.profiles for of in self.classes):
+            resources += PARTS
+        most = [sum(taken(of, name) * len(of.pods) for of in self.classes) for name in resources]
         pairs = [
             (name, resource)
             for name, amounts in sorted(self.remaining.items())
@@ -145,7 +147,7 @@ class PackingRound:
         return Program(
             demand=tuple(len(of.pods) for of in self.classes),
             weights=tuple(
-                (*(of.amounts.get(name, 0) for name in resources), *(int(one in of.apart) for one in groups))
+                (*(taken(of, name) for name in resources), *(int(one in of.apart) for one in groups))
                 for of in self.classes
             ),
             bins=tuple(replace(bin_, room=bin_.room + one_each) if groups else bin_ for _, bin_ in kinds),

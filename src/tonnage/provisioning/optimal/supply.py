@@ -15,7 +15,7 @@ from tonnage.partitioning.node_cuts import STATED
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, OfferingKey, TypeMask
 from tonnage.provisioning.load import ClaimLoad, Market, Stage
-from tonnage.provisioning.optimal.classes import PackingClass
+from tonnage.provisioning.optimal.classes import PARTS, UNLIMITED, PackingClass
 from tonnage.provisioning.optimal.program import Bin
 from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement, Requirements
@@ -24,6 +24,7 @@ from tonnage.provisioning.standing import StandingNode
 from tonnage.provisioning.template import PoolTemplate
 from tonnage.units import usd
 
+NO_LIMIT = UNLIMITED, UNLIMITED
 _MOST_FLAVOURS = 32
 """Ways to choose the values of labels of the user's own that a NodePool leaves open."""
 
@@ -143,7 +144,13 @@ def room_of(offer: NewNodeKind, resources: Sequence[str]) -> tuple[int, ...]:
     if template.machines.cut:
         devices = template.machines.outfits[offer.layout][index].allocatable
     found = []
+    parts: dict[str, int] = {}
+    if PARTS[0] in resources:
+        parts = dict(zip(PARTS, template.machines.parts(offer.layout, index) or NO_LIMIT, strict=True))
     for name in resources:
+        if name in parts:
+            found.append(parts[name])
+            continue
         column = catalogue.column.get(name)
         if template.machines.cut and (column is None or name in _devices(catalogue.resources)):
             daemons = 0 if column is None else int(template.daemons[index, column])
@@ -193,7 +200,8 @@ def standing(
         stages = tuple(_stage_on(node, of) for of in classes)
         if all(stage is None for stage in stages):
             continue
-        room = tuple(min(max(0, node.free.get(name, 0)), top) for name, top in zip(resources, most, strict=True))
+        free = _free(node, resources)
+        room = tuple(min(max(0, free.get(name, 0)), top) for name, top in zip(resources, most, strict=True))
         ids = tuple(None if stage is None else stage.id for stage in stages)
         alike.setdefault((room, ids), []).append(node.ref)
         listed[ids] = stages
@@ -213,10 +221,18 @@ def occupied(
     holds = [0] * len(classes)
     for pod in one.pods:
         holds[number[pod.ref]] += 1
-    room = tuple(max(0, one.node.free.get(name, 0)) for name in resources)
+    free = _free(one.node, resources)
+    room = tuple(max(0, free.get(name, 0)) for name in resources)
     admits = tuple(c for c, stage in enumerate(stages) if stage is not None)
     kind = ExistingNodes((one.node.ref,), stages, tuple(pod.ref for pod in one.pods))
     return kind, Bin(usd(one.micro_usd_per_hour), room, admits, 1, (), tuple(holds))
+
+
+def _free(node: ExistingNode, resources: Sequence[str]) -> dict[str, int]:
+    """What is free of a node that is there; of parts of devices too, where these count."""
+    if PARTS[0] not in resources:
+        return node.free
+    return {**node.free, **dict(zip(PARTS, (node.devices and node.devices.parts(0)) or NO_LIMIT, strict=True))}
 
 
 def take(node: StandingNode, stage: Stage) -> bool:

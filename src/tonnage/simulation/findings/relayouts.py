@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tonnage.decisions import Finding, Ref
+from tonnage.facts.labels import MIG_RELAYOUT
 from tonnage.fleet.state import Fleet
 from tonnage.objects import karpenter
 from tonnage.objects.load import Manifest
-from tonnage.partitioning.fleet_layouts import ALLOWED, may_change
+from tonnage.partitioning.fleet_layouts import may_change
 from tonnage.partitioning.node_cuts import MIG_STRATEGY
 from tonnage.simulation.scenario import Scenario
 
@@ -26,6 +27,6 @@ def layouts_that_stay(scenario: Scenario, policy: str, fleet: Fleet, manifest: M
         "warning",
         Ref("Policy", policy),
         scenario.document.problem(f"policies.{policy}.partitioning", "").where,
-        f'no node and no NodePool has the labels {ALLOWED}: "true" and {MIG_STRATEGY}: mixed: '
+        f'no node and no NodePool has the labels {MIG_RELAYOUT}: "true" and {MIG_STRATEGY}: mixed: '
         "all layouts stay as they are",
     )
