@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sampling
 from e2e_builders import await_running, deployment, pod_spec, pods_of
 
 from e2e import prerequisites
@@ -77,6 +80,10 @@ class Agent:
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines()
+
+    def sockets(self) -> Path:
+        """The kubelet's socket that lists what pods have."""
+        return self.nodes.folder(NODE) / "kubelet" / "pod-resources" / "kubelet.sock"
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +198,89 @@ def test_a_containerd_that_is_killed_changes_nothing(agent: Agent) -> None:
     assert [line for line in agent.lines()[mark:] if "healthy" in line or "devices" in line] == []
 
 
+def test_the_exporter_names_the_container_that_has_each_gpu(agent: Agent) -> None:
+    agent.await_amounts(GPU, 8, 8, 20)
+    pods = {pod["metadata"]["name"] for pod in await_running(agent.api, "whole", 2)}
+    held_ids = set(agent.handed_out(GPU))
+    words = agent.command("metrics", *agent.cards, "--node", NODE, "--pod-resources", str(agent.sockets()), "--print")
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("DCGM_FI_DEV_GPU_TEMP{")]
+    assert len(lines) == 8
+    owners = {}
+    for line in lines:
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+        if "pod" in labels:
+            owners[labels["UUID"]] = (labels["namespace"], labels["pod"], labels["container"])
+    assert set(owners) == held_ids
+    assert set(owners.values()) == {("default", pod, "main") for pod in pods}
+
+
+def test_a_faulted_card_drains_only_its_own_pods(agent: Agent) -> None:
+    agent.await_amounts(GPU, 8, 8, 20)
+    before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in await_running(agent.api, "whole", 2)}
+    words = agent.command("health", *agent.cards, "--node", NODE, "--apply", "--settle", "2")
+    words += ["--pod-resources", str(agent.sockets()), "--kubeconfig", str(agent.nodes.plane.kubeconfig())]
+    health = Program("health", words, agent.nodes.folder(NODE) / "health.log")
+    health.start()
+    agent.nodes.programs.append(health)
+    broken = agent.handed_out(GPU)[0]
+    card = next(str(one.index) for one in SimulatedMachine(CARDS, node=NODE).cards() if one.uuid == broken)
+
+    def there() -> set[str]:
+        return {pod["metadata"]["uid"] for pod in pods_of(agent.api, "whole") if pod["status"]["phase"] == "Running"}
+
+    begun = time.monotonic()
+    agent.inject("--card", card, "--xid", "95", "--recovery", "gpu-reset")
+    until(f"a pod has gone; see {health.log}", lambda: len(there() & set(before)) == 1, 40, 0.2)
+    print(f"fault to the pod's end: {time.monotonic() - begun:.1f} s")
+    until("another one runs", lambda: len(there()) == 2, 60, 0.2)
+    stayed = there() & set(before)
+    held(lambda: stayed <= there(), 5)
+    assert broken not in agent.statuses("whole")
+    agent.inject("--card", card, "--reset")
+    agent.await_amounts(GPU, 8, 8, 30)
+    health.stop()
+
+
+def test_lives_of_pods_change_no_capacity_and_no_label(agent: Agent) -> None:
+    """What is said of the node is the same at every look, while pods come and go."""
+    agent.await_amounts(GPU, 8, 8, 20)
+    features = agent.nodes.folder(NODE) / "features" / "tonnage"
+    features.parent.mkdir(exist_ok=True)
+    words = agent.command("labels", *agent.cards, "--node", NODE, "--no-timestamp", "--every", "1")
+    labels = Program("labels", [*words, "--features-file", str(features)], agent.nodes.folder(NODE) / "labels.log")
+    labels.start()
+    agent.nodes.programs.append(labels)
+    until("the labels are written", features.exists, 30)
+    said: set[tuple[tuple[int, int], str]] = set()
+    mark, lives, stop = len(agent.lines()), sampling.often("lives of pods with a GPU", 200, 12), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.1):
+            said.add((agent.amounts(GPU), features.read_text()))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        for first in range(0, lives, 4):
+            names = [f"life-{number}" for number in range(first, min(lives, first + 4))]
+            for name in names:
+                meta = {"name": name, "labels": {"app": "life"}}
+                body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec(gpus=1)}
+                agent.api.create("/api/v1/namespaces/default/pods", body)
+            await_running(agent.api, "life", len(names))
+            for name in names:
+                agent.api.delete(f"/api/v1/namespaces/default/pods/{name}")
+            until("they are gone", lambda: not pods_of(agent.api, "life"), 60, 0.1)
+    finally:
+        stop.set()
+        watching.join()
+    assert len(said) == 1
+    assert [
+        line for line in agent.lines()[mark:] if "healthy" in line or "devices" in line or "registered" in line
+    ] == []
+
+
 def test_a_wrong_configuration_is_reported_and_a_right_one_is_taken_up(agent: Agent) -> None:
     agent.await_amounts(GPU, 8, 8, 20)
     agent.config.write_text(CONFIG.replace("mixed", "several"))
@@ -208,7 +298,7 @@ def test_a_label_of_the_node_becomes_a_layout_and_what_a_pod_holds_stays(agent: 
     agent.await_amounts(GPU, 8, 8, 20)
     folder = agent.nodes.folder(NODE)
     words = agent.command("mig", *agent.cards, "--node", NODE, "--folder", str(folder / "mig"))
-    words += ["--pod-resources", str(folder / "kubelet" / "pod-resources" / "kubelet.sock")]
+    words += ["--pod-resources", str(agent.sockets())]
     words += ["--kubeconfig", str(agent.nodes.plane.kubeconfig())]
     manager = Program("mig-manager", words, folder / "mig.log")
     manager.start()

@@ -19,6 +19,7 @@ from tonnage.node.agent_manifests import (
     node_sets,
     operator_values,
     rules_of,
+    sidecar,
 )
 from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
 
@@ -103,6 +104,48 @@ def test_the_device_plugin_follows_the_label_where_the_clusterpolicy_names_confi
         said = " ".join(plugins[0]["args"])
         assert f"--config {CONFIG_FOLDER} --default-config shared" in said
         assert CONFIG_FOLDER in [one["mountPath"] for one in plugins[0]["volumeMounts"]]
+
+
+def test_the_exporter_has_labels_of_pods_and_jobs_where_the_clusterpolicy_has_them() -> None:
+    spec = {"enablePodLabels": True, "podLabelAllowlistRegex": ["^app$", "^team/"], "hpcJobMapping": {"enabled": True}}
+    policy = msgspec.convert({"dcgmExporter": spec}, ClusterPolicySpec)
+    made = manifests(node_sets(policy, {"bare": {}}), namespace="n", image="i", exporter=policy.dcgm_exporter)
+    pod = _of("DaemonSet", made)["tonnage-agent"]["spec"]["template"]["spec"]
+    (one,) = (each for each in pod["containers"] if each["name"] == "metrics")
+    said = " ".join(one["args"])
+    assert "--pod-label ^app$ --pod-label ^team/" in said
+    assert "--hpc-jobs /var/lib/dcgm-exporter/job-mapping" in said
+    jobs = next(each for each in one["volumeMounts"] if each["mountPath"] == "/var/lib/dcgm-exporter/job-mapping")
+    assert jobs["readOnly"] is True
+    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]} in _of("ClusterRole", made)["tonnage-agent"][
+        "rules"
+    ]
+    plain = manifests(node_sets(None, {"bare": {}}), namespace="n", image="i")
+    assert "pods" not in [
+        name for rule in _of("ClusterRole", plain)["tonnage-agent"]["rules"] for name in rule["resources"]
+    ]
+
+
+def test_with_mps_the_device_plugin_has_the_folder_of_daemons_their_memory_and_the_hosts_process_ids() -> None:
+    for mps in (True, False):
+        made = manifests(node_sets(None, {"bare": {}}), namespace="n", image="i", mps=mps)
+        pod = _of("DaemonSet", made)["tonnage-agent"]["spec"]["template"]["spec"]
+        mounted = {
+            one["name"]: {each["mountPath"] for each in one["volumeMounts"]} & {"/run/nvidia/mps", "/dev/shm"}
+            for one in pod["containers"]
+        }
+        own = {"/run/nvidia/mps", "/dev/shm"} if mps else set()
+        assert mounted == {"labels": set(), "device-plugin": own, "metrics": set(), "health": set()}
+        assert pod.get("hostPID", False) is mps
+
+
+def test_as_a_sidecar_the_exporter_has_no_folder_of_the_host_and_no_part_in_the_api() -> None:
+    spec = sidecar("i")["spec"]["template"]["spec"]
+    assert list(spec) == ["initContainers"], "no volumes, no account"
+    (one,) = spec["initContainers"]
+    assert (one["restartPolicy"], one["args"]) == ("Always", ["agent", "metrics", "--node", "$(NODE_NAME)"])
+    assert "volumeMounts" not in one
+    assert one["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
 
 
 @pytest.mark.parametrize("part", sorted(facts.parts()))

@@ -32,6 +32,7 @@ from tonnage.node.kubelet_api import (
 )
 from tonnage.node.plugin import DevicePlugin, Places
 from tonnage.node.simulated import SimulatedMachine
+from tonnage.node.simulated_mps import SimulatedMps
 from tonnage.node.wire import decode, encode
 from tonnage.partitioning.device_plugin import Config, Replicas, Replicated, Sharing
 from tonnage.units import NS_PER_S
@@ -141,9 +142,12 @@ class Node:
         self.machine = SimulatedMachine(cards)
         self.said: list[str] = []
         self.specs = kubelet.folder.parent / "cdi"
-        places = Places(kubelet.folder, self.specs)
+        self.mps = SimulatedMps()
+        places = Places(kubelet.folder, self.specs, kubelet.folder.parent / "m")
         watch = HealthWatch(self.machine, DeviceHealth(HealthRules(settle_s=10)))
-        self.plugin = DevicePlugin(self.machine, SimulatedFiles(), places, config or Config(), watch, self.said.append)
+        self.plugin = DevicePlugin(
+            self.machine, SimulatedFiles(), places, config or Config(), watch, self.said.append, self.mps
+        )
         self.now_s = 0.0
 
     def look(self, after_s: float = 1) -> None:
@@ -272,6 +276,38 @@ def test_shared_devices_are_replicas_spread_over_cards_and_more_than_one_can_be_
     with pytest.raises(grpc.RpcError, match="at most 1 replica"):
         kubelet.allocate(name, ids[0], ids[1])
     assert kubelet.allocate(name, ids[0]).envs["NVIDIA_VISIBLE_DEVICES"] == ids[0].partition("::")[0]
+    node.plugin.close()
+
+
+def test_replicas_by_mps_are_healthy_while_their_daemon_answers_and_containers_find_it(kubelet: Kubelet) -> None:
+    node = Node(kubelet, "2xl4", config(sharing=Sharing(mps=Replicas([Replicated("gpu", 4)]))))
+    node.look()
+    kubelet.wait(lambda: kubelet.healthy(GPU) == 8)
+    (folder,) = node.mps.told
+    assert node.mps.told[folder] == [
+        "set_default_device_pinned_mem_limit 0 5722M",
+        "set_default_device_pinned_mem_limit 1 5722M",
+        "set_default_active_thread_percentage 25",
+    ]
+    one = next(iter(kubelet.health(GPU)))
+    given = kubelet.allocate(GPU, one)
+    assert given.envs["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
+    assert folder in [mount.host_path for mount in given.mounts]
+    node.mps.end(folder)
+    with pytest.raises(grpc.RpcError, match="its MPS control daemon does not answer"):
+        kubelet.allocate(GPU, one)
+    node.mps.broken = "the driver is not loaded"
+    node.look(40)
+    kubelet.wait(lambda: kubelet.healthy(GPU) == 0)
+    assert "the driver is not loaded" in node.said[-2]
+    node.mps.broken = ""
+    node.look(40)
+    kubelet.wait(lambda: kubelet.healthy(GPU) == 8)
+    node.plugin.configure(config())
+    node.look()
+    kubelet.wait(lambda: kubelet.healthy(GPU) == 2)
+    with pytest.raises(KeyError):
+        node.mps.end(folder)
     node.plugin.close()
 
 

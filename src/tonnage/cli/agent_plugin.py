@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 )
 @click.option("--default-config", default="", metavar="KEY", help="Of a folder, where the node has no label.")
 @click.option("--kubelet-folder", type=PATH, metavar="DIR", help="The kubelet's folder of device plugins.")
+@click.option(
+    "--mps-root",
+    type=PATH,
+    metavar="DIR",
+    help="Where MPS control daemons have their folders, where replicas share GPUs by MPS.  [default: /run/nvidia/mps]",
+)
 @served_options
 @live
 def device_plugin_(
@@ -40,6 +46,7 @@ def device_plugin_(
     config: Path | None,
     default_config: str,
     kubelet_folder: Path | None,
+    mps_root: Path | None,
     cdi_folder: Path | None,
     health_file: Path | None,
     settle: float,
@@ -51,6 +58,9 @@ def device_plugin_(
     What is offered follows MIG changes and the health of the cards; a kubelet that starts again finds everything
     registered. An invalid configuration is reported, and the last valid one stays in use.
 
+    Where the configuration shares GPUs by MPS, a control daemon is started for each resource, unless one answers there
+    already; replicas are healthy while it does.
+
     With a folder as --config the node's label nvidia.com/device-plugin.config names the file in it, then
     --default-config, then the file called default, then the only one, else the default configuration counts.
 
@@ -59,20 +69,25 @@ def device_plugin_(
     tonnage agent device-plugin --simulated h100 --kubelet-folder /tmp/kubelet
     """
     from tonnage.node import cdi as specs
+    from tonnage.node import mps_daemon
     from tonnage.node.device_health import DeviceHealth, HealthRules
     from tonnage.node.health_watch import HealthWatch, boot_id
     from tonnage.node.kubelet_api import FOLDER
     from tonnage.node.plugin import DevicePlugin, Places
+    from tonnage.node.simulated_mps import SimulatedMps
 
     def say(line: str) -> None:
         terminal.echo(line, err=True)
 
-    places = Places(kubelet_folder or Path(FOLDER), cdi_folder or specs.FOLDER)
+    kubelet = kubelet_folder or Path(FOLDER)
+    shared = mps_root or (kubelet / "mps" if simulated else mps_daemon.ROOT)
+    places = Places(kubelet, cdi_folder or specs.FOLDER, shared)
+    run = SimulatedMps() if simulated else mps_daemon.run_program
     with machine(simulated, state, node) as devices, _config(config, default_config, node, context, kubeconfig) as of:
         chosen = _first(of, say)
         health = DeviceHealth(HealthRules(settle_s=settle))
         watch = HealthWatch(devices, health, file=health_file, boot=boot_id())
-        plugin = DevicePlugin(devices, driver_files(devices, bool(simulated)), places, chosen, watch, say)
+        plugin = DevicePlugin(devices, driver_files(devices, bool(simulated)), places, chosen, watch, say, run)
         watch.start(time.time_ns())
         if watch.problem:
             say(watch.problem)

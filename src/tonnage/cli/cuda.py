@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from tonnage.cli import files, messages
+from tonnage.cli import cuda_rollout, files, messages
 from tonnage.cli.answers import show
 from tonnage.cli.cluster import given, read_live
 from tonnage.cli.options import OUTPUT
@@ -130,6 +130,10 @@ def fleet(
 
         cuda_tables.fleet(report)
     _exit(cuda_reports.answers(report), strict=strict)
+
+
+for _command in (cuda_rollout.stack, cuda_rollout.rollout):
+    cuda.add_command(_command)
 
 
 def _exit(fits: list[bool | None], *, strict: bool) -> None:

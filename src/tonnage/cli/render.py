@@ -34,6 +34,8 @@ def render() -> None:
 @click.option("--namespace", default="gpu-operator", show_default=True, metavar="NAME", help="Of the agent.")
 @click.option("--image", default="tonnage:latest", show_default=True, metavar="IMAGE", help="The image with Tonnage.")
 @click.option("--dra", is_flag=True, help="Claims are served by the part dra, in place of the device plugin.")
+@click.option("--mps", is_flag=True, help="The device plugin may run MPS control daemons: the host's process ids.")
+@click.option("--sidecar", is_flag=True, help="Instead, a patch with the exporter as a sidecar of a workload's pods.")
 @click.option("--values", is_flag=True, help="Instead, the GPU operator's values that leave it to the agent.")
 @click.option("--explain", is_flag=True, help="Instead, for each operand whether it runs, what owns it, and why.")
 @click.option(
@@ -51,6 +53,8 @@ def agent(
     namespace: str,
     image: str,
     dra: bool,
+    mps: bool,
+    sidecar: bool,
     values: bool,
     explain: bool,
     output: str | None,
@@ -65,14 +69,14 @@ def agent(
     from tonnage.facts import operands as facts
     from tonnage.node import agent_manifests, operator_parts
     from tonnage.objects import core, load
-    from tonnage.objects.gpu_operator import ClusterPolicy, ConfigMapChoice
+    from tonnage.objects.gpu_operator import ClusterPolicy, ConfigMapChoice, DcgmExporterSpec
 
     if output == "table" and not explain and not is_typed("output"):
         output = None  # what a config file says of all commands
     if output == "table" and not explain:
         raise click.UsageError("-o table is for --explain: manifests are YAML or JSON.")
-    if explain and values:
-        raise click.UsageError("Give --explain or --values, not both.")
+    if explain + values + sidecar > 1:
+        raise click.UsageError("Give one of --explain, --values and --sidecar.")
     check_name(namespace, "--namespace")
     if not image.strip():
         raise InputError.at("no image", field="--image", hint="name the image that has Tonnage in it")
@@ -97,17 +101,22 @@ def agent(
         text for labels in nodes.values() for text in operator_parts.conflicts(policy, labels)
     ):
         terminal.echo(f"warning: {problem}", err=True)
+    exporter = policy.dcgm_exporter if policy is not None else DcgmExporterSpec()
     sets = agent_manifests.node_sets(policy, nodes)
     if explain:
         verdicts = [(name, operator_parts.operands_of(policy, labels)) for name, labels in sorted(nodes.items())]
         _explain(verdicts, output or "table")
     elif values:
         _show([agent_manifests.operator_values(policy, sets)], output)
+    elif sidecar:
+        _show([agent_manifests.sidecar(image)], output)
     elif not sets:
         terminal.echo("no node needs a part of the agent", err=True)
     else:
         config = policy.device_plugin.config if policy is not None else ConfigMapChoice()
-        made = agent_manifests.manifests(sets, namespace=namespace, image=image, config=config, dra=dra)
+        made = agent_manifests.manifests(
+            sets, namespace=namespace, image=image, config=config, exporter=exporter, dra=dra, mps=mps
+        )
         _show(made, output)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -124,9 +124,8 @@ def upgrade(found: Cluster, to: str) -> tuple[NodeUpgrade, ...]:
     steps = [_step(node, node.host.with_driver(to)) for node in found.nodes]
     ahead = {step.node: step for step in steps if not step.refused and not step.there}
     now = {node.name: node for node in found.nodes}
-    left = ((node.name, _free(node)) for node in found.nodes)
-    free = dict(sorted((one for one in left if any(one[1].values())), key=lambda one: sum(one[1].values())))
-    alone = {name: _stranded(now[name], now, free) for name in ahead}
+    free = _free_by_node(found)
+    alone = {name: _stranded([now[name]], now, free) for name in ahead}
 
     def order(name: str) -> tuple[int, int, int, int, str]:
         step = ahead[name]
@@ -135,10 +134,22 @@ def upgrade(found: Cluster, to: str) -> tuple[NodeUpgrade, ...]:
     ordered = []
     for name in sorted(ahead, key=order):
         step = ahead[name]
-        stranded = _stranded(now[name], now, free)
+        stranded = _stranded([now[name]], now, free)
         ordered.append(_with_stranded(step, stranded))
         now[name] = replace(now[name], host=step.after)
     return (*ordered, *(step for step in steps if step.there), *(step for step in steps if step.refused))
+
+
+def stranded(found: Cluster, names: Collection[str]) -> tuple[str, ...]:
+    """The pods that find no other node with free GPUs that runs them where these nodes are drained at the same time."""
+    nodes = {node.name: node for node in found.nodes}
+    return _stranded([nodes[name] for name in sorted(names)], nodes, _free_by_node(found))
+
+
+def _free_by_node(found: Cluster) -> dict[str, dict[str, int]]:
+    """What nodes have free, fewest first, without those that have nothing."""
+    left = ((node.name, _free(node)) for node in found.nodes)
+    return dict(sorted((one for one in left if any(one[1].values())), key=lambda one: sum(one[1].values())))
 
 
 def _step(node: GpuNode, after: Host) -> NodeUpgrade:
@@ -165,11 +176,14 @@ def _with_stranded(step: NodeUpgrade, stranded: tuple[str, ...]) -> NodeUpgrade:
     return NodeUpgrade(step.node, step.before, step.after, step.breaks, step.mends, step.moves, stranded)
 
 
-def _stranded(node: GpuNode, nodes: Mapping[str, GpuNode], free: Mapping[str, dict[str, int]]) -> tuple[str, ...]:
-    """Pods that the node runs and that find no other with free GPUs that runs them, the largest placed first, each on
-    the first node of ``free`` that takes it: what nodes have free, fewest first, without those that have nothing."""
-    moved = (pod for pod in node.pods if not pod.fixed and not _is_no(pod.fits(node.host)))
-    open_ = {name: gpus for name, gpus in free.items() if name != node.name}
+def _stranded(
+    drained: Sequence[GpuNode], nodes: Mapping[str, GpuNode], free: Mapping[str, dict[str, int]]
+) -> tuple[str, ...]:
+    """Pods that these nodes run and that find no other with free GPUs that runs them, the largest placed first, each on
+    the first node of ``free`` that takes it."""
+    leaving = {node.name for node in drained}
+    moved = (pod for node in drained for pod in node.pods if not pod.fixed and not _is_no(pod.fits(node.host)))
+    open_ = {name: gpus for name, gpus in free.items() if name not in leaving}
     left = []
     for pod in sorted(moved, key=lambda pod: (-sum(pod.gpus.values()), pod.name)):
         fitting = (name for name, gpus in open_.items() if _has(gpus, pod) and not _is_no(pod.fits(nodes[name].host)))

@@ -21,6 +21,7 @@ class Durations(Struct, frozen=True):
     persistent compile cache, or ``engine_start_eager_s`` where nothing is compiled (--enforce-eager). A GPU that
     is repartitioned: ``mig_instance_s`` to make or destroy one instance,
     ``mig_mode_s`` to turn its MIG mode on or off, ``mig_plugin_s`` until the device plugin has registered again.
+    A driver that the GPU operator upgrades: ``driver_upgrade_s`` from the start of its new pod until all is validated.
     ``jitter`` is a relative standard deviation.
     """
 
@@ -41,6 +42,7 @@ class Durations(Struct, frozen=True):
     mig_instance_s: float
     mig_mode_s: float
     mig_plugin_s: float
+    driver_upgrade_s: float
     jitter: float
     engine_start_eager_s: float
 

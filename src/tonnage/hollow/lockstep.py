@@ -21,7 +21,7 @@ from tonnage.hollow.machines import MachineOptions, Machines
 from tonnage.hollow.setting import config_maps, lay_out
 from tonnage.kube.informer import Informers, version_of
 from tonnage.kube.reflector import Delays
-from tonnage.kube.resources import ALL, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
+from tonnage.kube.resources import ALL, CLUSTER_POLICIES, DEPLOYMENTS, NODE_CLAIMS, NODES, PODS, Resource
 from tonnage.kube.transport import JSON, Reply, Transport
 from tonnage.kube.verbs import Client
 from tonnage.live.api_effects import ApiEffects
@@ -32,6 +32,7 @@ from tonnage.live.watching import watch, watch_world
 from tonnage.live.world import ClusterWorld
 from tonnage.machines.cluster import SimulatedCluster
 from tonnage.objects import apps, core, karpenter
+from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.simulation.driver import LoopDriver
 from tonnage.simulation.run import EPOCH_NS, SetUp
 
@@ -161,6 +162,7 @@ class Lockstep:
         watch(self._room, NODES, core.Node, self.machines.see_node)
         watch(self._room, PODS, core.Pod, self.machines.see_pod)
         watch(self._room, DEPLOYMENTS, apps.Deployment, self.machines.see_deployment)
+        watch(self._room, CLUSTER_POLICIES, ClusterPolicy, self.machines.see_policy, optional=True)
         self.machines.show_all()
         self.world, self.informers = self._connect()
         _sync(self._room)

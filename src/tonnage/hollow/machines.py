@@ -24,6 +24,7 @@ from tonnage.fleet.claim_asks import key_of
 from tonnage.fleet.claim_needs import ClaimKey
 from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.state import Conflict
+from tonnage.hollow.driver_upgrades import DriverUpgrades
 from tonnage.hollow.mig_manager import MigManagers
 from tonnage.hollow.node_writer import NodeWriter
 from tonnage.hollow.pod_writer import REJECTED, Key, NotAdmitted, PodWriter
@@ -41,6 +42,7 @@ from tonnage.machines.life import Terminating
 from tonnage.machines.objects import SimulatedNode, SimulatedNodeClaim, SimulatedPod, WorkloadController
 from tonnage.objects import apps, core, karpenter
 from tonnage.objects.dra import AllocationResult, ResourceClaim
+from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.workloads.failures import Cause
 
 K = TypeVar("K")
@@ -72,7 +74,8 @@ class Machines:
         self._client = client
         self._pool = ThreadPoolExecutor(self.options.parallel, "kubelet") if self.options.parallel > 1 else None
         self.mig = MigManagers(cluster, client, self._mark_node, self.event)
-        self._nodes = NodeWriter(cluster, client, self._stamp, self.mig)
+        self.drivers = DriverUpgrades(cluster, client, self._mark_node, self.event)
+        self._nodes = NodeWriter(cluster, client, self._stamp, self.mig, self.drivers)
         self.workloads = WorkloadWriter(cluster, client, self._stamp)
         self.pods = PodWriter(cluster, client, self.workloads, self._stamp)
         self._ours = Ours(cluster, self.workloads.uid)
@@ -320,11 +323,17 @@ class Machines:
         self._nodes.seen(name, new.metadata.uid if new is not None else None)
         if new is not None:
             self.mig.see(new)
+            self.drivers.see(new)
             return
         self.mig.gone(name)
+        self.drivers.gone(name)
         node = self.cluster.nodes.get(name)
         if node is not None and node.ended_ns is None and name in self.cluster.fleet.node_by_name:
             nodes.lose_node(self.cluster, node, "Node object deleted")
+
+    def see_policy(self, old: ClusterPolicy | None, new: ClusterPolicy | None) -> None:
+        """The GPU operator's settings were changed."""
+        self.drivers.policy(new)
 
     # ---- writing ----
 
@@ -340,6 +349,7 @@ class Machines:
             pods.reconcile(self.cluster, self.cluster.workloads[key])
         self._unreconciled = {}
         self.mig.catch_up()
+        self.drivers.catch_up()
         if not self.behind:
             return False
         now = time.monotonic()

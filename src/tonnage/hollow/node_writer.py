@@ -7,6 +7,7 @@ from functools import partial
 
 from tonnage.facts.labels import INITIALIZED, MIG_PREFIX, NVIDIA
 from tonnage.hollow import slice_writer, statuses
+from tonnage.hollow.driver_upgrades import DriverUpgrades
 from tonnage.hollow.mig_manager import MigManagers
 from tonnage.kube.resources import NODE_CLAIMS, NODES
 from tonnage.kube.transport import STRATEGIC_PATCH, ApiError
@@ -22,7 +23,7 @@ from tonnage.units import MIB
 
 class NodeWriter:
     """What of the machines is in the API. ``stamp`` gives the RFC 3339 time of the simulation's ns, ``mig`` is
-    the MIG manager of the machines.
+    the MIG manager of the machines, ``drivers`` what upgrades their drivers.
 
     :meth:`job` is for the owner's thread; the calls that it gives may be made by others, one machine's one at a time.
     """
@@ -33,8 +34,9 @@ class NodeWriter:
         client: Client,
         stamp: Callable[[int], str],
         mig: MigManagers,
+        drivers: DriverUpgrades,
     ) -> None:
-        self._mig = mig
+        self._mig, self._drivers = mig, drivers
         self._offered: dict[str, set[str]] = {}  # by node: extended resources that it has had
         self._profiles: dict[str, set[str]] = {}  # by node: labels of MIG profiles that it has had
         self.cluster = cluster
@@ -130,7 +132,7 @@ class NodeWriter:
         labels |= dict.fromkeys(sorted(known - labels.keys()))
         known |= {key for key in labels if key.startswith(MIG_PREFIX)}
         state = self._mig.state(node.name)
-        return labels | ({MIG_STATE: state} if state else {})
+        return labels | ({MIG_STATE: state} if state else {}) | self._drivers.labels(node.name)
 
     def _put_node(self, name: str, body: JsonObject, status: JsonObject, changes: JsonObject) -> None:
         if name not in self._uids:

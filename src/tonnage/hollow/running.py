@@ -18,13 +18,14 @@ from tonnage.hollow.machines import Machines
 from tonnage.hollow.operators import Operators
 from tonnage.kube.clock import rfc3339
 from tonnage.kube.informer import Informers
-from tonnage.kube.resources import LEASES, NODE_CLAIMS, NODE_LEASES, NODES, PODS, Resource
+from tonnage.kube.resources import CLUSTER_POLICIES, LEASES, NODE_CLAIMS, NODE_LEASES, NODES, PODS, Resource
 from tonnage.kube.transport import ApiError, ClientError
 from tonnage.kube.verbs import Client
 from tonnage.live.watching import See, T, watch
 from tonnage.machines.events import Event
 from tonnage.objects import core, karpenter
 from tonnage.objects.base import KubeObject
+from tonnage.objects.gpu_operator import ClusterPolicy
 from tonnage.units import NS_PER_MS, NS_PER_S, from_rfc3339
 
 LONGEST_WAIT_S = 0.2
@@ -123,6 +124,7 @@ class MachineRoom:
         watch(informers, NODE_CLAIMS, karpenter.NodeClaim, self._locked(machines.see_claim))
         watch(informers, NODES, core.Node, self._locked(machines.see_node))
         watch(informers, PODS, core.Pod, self._locked(machines.see_pod))
+        watch(informers, CLUSTER_POLICIES, ClusterPolicy, self._locked(machines.see_policy), optional=True)
 
     def _locked(self, see: See[T]) -> See[T]:
         def seen(old: T | None, new: T | None) -> None:

@@ -99,12 +99,13 @@ class Client:
         return msgspec.json.decode(reply.body, type=Page)
 
     def list(self, resource: Resource, namespace: str = "", **selectors: str) -> list[JsonObject]:
-        """All objects, as dicts, by pages of 500."""
+        """All objects, as dicts with apiVersion and kind, which servers leave out of lists; by pages of 500."""
         found: list[JsonObject] = []
+        named = {"apiVersion": resource.api_version, "kind": resource.kind}
         after = ""
         while True:
             page = self.page(resource, namespace, limit=500, continue_=after, **selectors)
-            found += [msgspec.json.decode(item) for item in page.items or ()]
+            found += [named | msgspec.json.decode(item) for item in page.items or ()]
             after = page.metadata.continue_
             if not after:
                 return found

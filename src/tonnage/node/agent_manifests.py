@@ -15,16 +15,19 @@ from tonnage.dra.nvidia import device_classes
 from tonnage.facts import operands as facts
 from tonnage.facts.labels import APP_NAME, GPU_PRESENT
 from tonnage.facts.operands import AgentPart
+from tonnage.node import mps_daemon
 from tonnage.node.operator_parts import environment, operands_of, parts_of
-from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
+from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice, DcgmExporterSpec
 
 NAME = "tonnage-agent"
 _OWN_LABELS = {APP_NAME: NAME}
 CONFIG_FOLDER = "/etc/tonnage/device-plugin"
 """Where the ConfigMap of the device plugin's configurations is mounted."""
 _NO_CONFIG_MAP = ConfigMapChoice()
-_CONFIG = "device-plugin-config"
-_PLUGIN, _DRA = "device-plugin", "dra"
+_CONFIG, _SHM = "device-plugin-config", "mps-shared-memory"
+_PLUGIN, _DRA, _METRICS = "device-plugin", "dra", "metrics"
+_NO_EXPORTER = DcgmExporterSpec()
+_MPS = str(mps_daemon.ROOT)
 JsonObject = dict[str, Any]
 
 
@@ -64,15 +67,19 @@ def manifests(
     namespace: str,
     image: str,
     config: ConfigMapChoice = _NO_CONFIG_MAP,
+    exporter: DcgmExporterSpec = _NO_EXPORTER,
     dra: bool = False,
+    mps: bool = False,
 ) -> list[JsonObject]:
     """ServiceAccounts, roles and DaemonSets: one of each for each set, named by its environment and a number where it
-    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them. ``dra``: claims
-    are served in place of the device plugin's resources, and the device classes are there."""
+    has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them, ``exporter``:
+    its settings of dcgm-exporter. ``dra``: claims
+    are served in place of the device plugin's resources, and the device classes are there.
+    ``mps``: the device plugin may run MPS control daemons, and finds those that run."""
     found: list[JsonObject] = [msgspec.to_builtins(one) for one in device_classes()] if dra else []
     for name, one in zip(_names(sets), sets, strict=True):
         names = [_DRA if dra and part == _PLUGIN else part for part in one.parts]
-        parts = [_configured(facts.parts()[part], config) for part in names]
+        parts = [_configured(facts.parts()[part], config, exporter, mps=mps) for part in names]
         found.append(_object("v1", "ServiceAccount", name, namespace))
         rules = rules_of(parts)
         if rules:
@@ -85,8 +92,39 @@ def manifests(
     return found
 
 
-def _configured(part: AgentPart, config: ConfigMapChoice) -> AgentPart:
-    """The device plugin follows the node's label, where there are configurations to choose from."""
+def sidecar(image: str) -> JsonObject:
+    """A patch of a workload's pod template: the exporter as a native sidecar (an init container that goes on), for pods
+    on nodes where no DaemonSet of it runs. It reads the GPUs that its pod's containers are shown, and needs no API."""
+    alone = replace(facts.parts()[_METRICS], arguments=(_METRICS,), read=(), rbac=())
+    container = _container(alone, image)
+    container |= {"name": f"{NAME}-{_METRICS}", "restartPolicy": "Always"}
+    container.pop("volumeMounts")
+    return {"spec": {"template": {"spec": {"initContainers": [container]}}}}
+
+
+def _of_exporter(part: AgentPart, exporter: DcgmExporterSpec) -> AgentPart:
+    """The exporter with what the ClusterPolicy wants of dcgm-exporter: labels of pods, jobs of a batch system."""
+    arguments, read, rbac = part.arguments, part.read, part.rbac
+    if exporter.enable_pod_labels:
+        written = exporter.pod_label_allowlist_regex
+        expressions = [written] if isinstance(written, str) else written
+        for expression in expressions or ["."]:
+            arguments += ("--pod-label", expression)
+        rbac += (("pods", ("get",)),)
+    jobs = exporter.hpc_job_mapping
+    if jobs.enabled:
+        arguments += ("--hpc-jobs", jobs.directory)
+        read += (jobs.directory,)
+    return replace(part, arguments=arguments, read=read, rbac=rbac)
+
+
+def _configured(part: AgentPart, config: ConfigMapChoice, exporter: DcgmExporterSpec, *, mps: bool) -> AgentPart:
+    """The exporter as the ClusterPolicy has it; the device plugin follows the node's label, where there are
+    configurations to choose from."""
+    if part.name == _METRICS:
+        return _of_exporter(part, exporter)
+    if part.name == _PLUGIN and mps:
+        part = replace(part, write=(*part.write, _MPS))
     if part.name != _PLUGIN or not config.name:
         return part
     arguments = (*part.arguments, "--config", CONFIG_FOLDER)
@@ -138,6 +176,8 @@ def _daemon_set(
     volumes: list[JsonObject] = [
         {"name": _volume(folder), "hostPath": {"path": folder, "type": _type(folder, parts)}} for folder in folders
     ]
+    if _MPS in folders:  # a daemon and its clients share memory
+        volumes.append({"name": _SHM, "hostPath": {"path": f"{_MPS}/shm", "type": "DirectoryOrCreate"}})
     if any(CONFIG_FOLDER in part.arguments for part in parts):
         volumes.append({"name": _CONFIG, "configMap": {"name": config_map}})
     spec = {
@@ -153,6 +193,7 @@ def _daemon_set(
             }
         },
         "tolerations": [{"operator": "Exists"}],
+        **({"hostPID": True} if _MPS in folders else {}),
         "containers": [_container(part, image) for part in parts],
         "volumes": volumes,
     }
@@ -184,6 +225,8 @@ def _container(part: AgentPart, image: str) -> JsonObject:
     }
     mounts = [{"name": _volume(folder), "mountPath": folder, "readOnly": True} for folder in part.read]
     mounts += [{"name": _volume(folder), "mountPath": folder} for folder in part.write]
+    if _MPS in part.write:
+        mounts.append({"name": _SHM, "mountPath": "/dev/shm"})
     if CONFIG_FOLDER in part.arguments:
         mounts.append({"name": _CONFIG, "mountPath": CONFIG_FOLDER, "readOnly": True})
     made: JsonObject = {

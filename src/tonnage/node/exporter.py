@@ -6,6 +6,7 @@ Names, types and labels are dcgm-exporter's. What differs, and why:
 - A device that several pods have has a series for each, with ``shared="true"``: they are readings of the same device.
   Memory and utilisation of such a pod are its own processes', and not marked, where those are known.
 - Profiling fields, and all that the driver does not say, are absent, never 0.
+- A device that several jobs of a batch system have has a series for each, marked likewise.
 - ``DCGM_FI_DEV_XID_ERRORS`` is 0 again five minutes after the last Xid. Counters that stay are
   ``tonnage_gpu_xid_errors_total`` and ``tonnage_gpu_xid_last_seen_timestamp_seconds``.
 """
@@ -39,6 +40,30 @@ class Exposed(NamedTuple):
     value: float
 
 
+class MoreLabels(NamedTuple):
+    """``pods``: (namespace, pod) → labels of its metrics; ``jobs``: index of a GPU, or ``INDEX.INSTANCE``, → the jobs
+    of a batch system that are on it."""
+
+    pods: Mapping[tuple[str, str], Labels]
+    jobs: Mapping[str, Sequence[str]]
+
+    def on(self, sample: Exposed) -> Iterator[Exposed]:
+        """The sample with these labels, once for each job."""
+        labels = sample.labels
+        of_pod = self.pods.get((labels.get("namespace", ""), labels.get("pod", "")), {})
+        labels = labels | {key: value for key, value in of_pod.items() if key not in labels}
+        instance = labels.get("GPU_I_ID")
+        jobs = self.jobs.get(labels["gpu"] if instance is None else f"{labels['gpu']}.{instance}", ())
+        shared = {"shared": "true"} if len(jobs) > 1 else {}
+        if not jobs:
+            yield sample._replace(labels=labels)
+        for job in jobs:
+            yield sample._replace(labels=labels | {"hpc_job": job} | shared)
+
+
+NO_MORE = MoreLabels({}, {})
+
+
 class NotAvailable(NamedTuple):
     """A field that is asked for and not there. ``device``: which GPU, or GPU and instance; empty: every one."""
 
@@ -64,10 +89,12 @@ class NodeExporter:
         self.missing: list[NotAvailable] = []
         self._types = {one.field: (one.type, one.help) for one in self._counters} | OWN
 
-    def text(self, now_ns: int, holders: Holders, owners: Mapping[int, PodHolder] | None = None) -> str:
+    def text(
+        self, now_ns: int, holders: Holders, owners: Mapping[int, PodHolder] | None = None, more: MoreLabels = NO_MORE
+    ) -> str:
         """The samples in Prometheus' text format, families by name."""
         families: dict[str, list[Exposed]] = {}
-        for sample in self.read(now_ns, holders, owners):
+        for sample in self.read(now_ns, holders, owners, more):
             families.setdefault(sample.name, []).append(sample)
         lines = []
         for name in sorted(families):
@@ -76,9 +103,12 @@ class NodeExporter:
             lines += [f"{name}{labelled(labels)} {number(value)}" for _, labels, value in families[name]]
         return "\n".join(lines) + "\n" if lines else ""
 
-    def read(self, now_ns: int, holders: Holders, owners: Mapping[int, PodHolder] | None = None) -> list[Exposed]:
+    def read(
+        self, now_ns: int, holders: Holders, owners: Mapping[int, PodHolder] | None = None, more: MoreLabels = NO_MORE
+    ) -> list[Exposed]:
         """The samples of now (``now_ns``: since 1970, as the times of the health's observations). ``holders``: who has
-        each device, by UUID; ``owners``: the container of each process, by process id, as far as known."""
+        each device, by UUID; ``owners``: the container of each process, by process id, as far as known.
+        ``more``: labels of the pods, and the jobs on GPUs."""
         self.missing = list(self._never)
         driver = self._devices.driver()
         shared = {one.field: driver.version for one in self._label_counters if self._fields[one.field].value == DRIVER}
@@ -94,7 +124,7 @@ class NodeExporter:
             tail = {"Hostname": self._host, **shared}
             found += self._card(card, labels, tail, now_ns, holders, owners or {})
             found += self._own(card, labels | tail)
-        return found
+        return found if more is NO_MORE else [one for each in found for one in more.on(each)]
 
     def _card(
         self,

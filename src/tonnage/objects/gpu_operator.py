@@ -4,6 +4,8 @@ Source: NVIDIA/gpu-operator api/nvidia/v1/clusterpolicy_types.go, controllers/ob
 
 from __future__ import annotations
 
+import msgspec
+
 from tonnage.objects.base import Field, KubeObject
 
 OWN_MIG_CONFIG_MAP = "default-mig-parted-config"
@@ -30,10 +32,39 @@ class OperandSpec(Field, frozen=True, kw_only=True):
     version: str = ""
 
 
+class UpgradePolicySpec(Field, frozen=True, kw_only=True):
+    """How the operator upgrades drivers. ``auto_upgrade``: node by node, by itself; None where nothing is said."""
+
+    auto_upgrade: bool | None = None
+
+
+class DriverSpec(OperandSpec, frozen=True, kw_only=True):
+    """The driver. ``use_nvidia_driver_crd``: NVIDIADriver objects say which, and not the ClusterPolicy."""
+
+    upgrade_policy: UpgradePolicySpec = UpgradePolicySpec()
+    use_nvidia_driver_crd: bool = msgspec.field(default=False, name="useNvidiaDriverCRD")
+
+
 class DevicePluginSpec(OperandSpec, frozen=True, kw_only=True):
     """The device plugin, and GPU feature discovery with it."""
 
     config: ConfigMapChoice = ConfigMapChoice()
+
+
+class HpcJobMappingSpec(Field, frozen=True, kw_only=True):
+    """Files of a batch system with the jobs on each GPU."""
+
+    enabled: bool | None = None
+    directory: str = "/var/lib/dcgm-exporter/job-mapping"
+
+
+class DcgmExporterSpec(OperandSpec, frozen=True, kw_only=True):
+    """dcgm-exporter. ``enable_pod_labels``: labels of pods become labels of their metrics, those whose keys an
+    expression of ``pod_label_allowlist_regex`` matches; without expressions all of them."""
+
+    enable_pod_labels: bool | None = None
+    pod_label_allowlist_regex: list[str] | str = []
+    hpc_job_mapping: HpcJobMappingSpec = HpcJobMappingSpec()
 
 
 class MigManagerSpec(OperandSpec, frozen=True, kw_only=True):
@@ -48,10 +79,10 @@ class ClusterPolicySpec(Field, frozen=True, kw_only=True):
     mig: MigSpec = MigSpec()
     device_plugin: DevicePluginSpec = DevicePluginSpec()
     mig_manager: MigManagerSpec = MigManagerSpec()
-    driver: OperandSpec = OperandSpec()
+    driver: DriverSpec = DriverSpec()
     toolkit: OperandSpec = OperandSpec()
     dcgm: OperandSpec = OperandSpec()
-    dcgm_exporter: OperandSpec = OperandSpec()
+    dcgm_exporter: DcgmExporterSpec = DcgmExporterSpec()
     gfd: OperandSpec = OperandSpec()
     node_status_exporter: OperandSpec = OperandSpec()
     validator: OperandSpec = OperandSpec()

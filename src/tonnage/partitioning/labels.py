@@ -183,6 +183,13 @@ def resources_of(card: NodeGpu, strategy: str) -> list[str]:
     return [GPU if strategy == "single" else card.profile(name).resource for name in card.profiles]
 
 
+def driver_labels(driver: str) -> dict[str, str]:
+    """Labels of a driver and of the CUDA version that it reports. Raises InputError for what is not a version."""
+    node = LabelledNode()
+    _versions(node, driver, None)
+    return node.labels
+
+
 def _versions(node: LabelledNode, driver: str, runs: tuple[int, ...] | None) -> None:
     if not driver:
         return
