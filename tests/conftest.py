@@ -1,10 +1,12 @@
-"""For all tests: parameter ids that do not depend on the hash seed, so that parallel workers agree on what there is to run,
-and long files first, so that no worker ends with one."""
+"""For all tests: parameter ids that do not depend on the hash seed, so that parallel workers agree on what there is to run;
+long files first, so that no worker ends with one; and of two workers one collects from the end, so that each file is
+compiled by one of them."""
 
 from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,10 @@ settings.register_profile(
 )
 settings.load_profile("shared machine")  # how fast examples are drawn says more of the machine than of the test
 
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+"""Its name, as gw0; empty where there is one process alone."""
+BACKWARDS = WORKER[2:].isdecimal() and int(WORKER[2:]) % 2 == 1
 
 gc.disable()  # until all is collected: what comes is kept, and looked at once, in pytest_collection_finish
 
@@ -34,9 +40,20 @@ def pytest_configure() -> None:
     os.environ.setdefault(FIRST, str(first_seed()))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Where nothing is compiled yet, asserts and all, that is more than half of collecting: it is shared out."""
+    report = yield
+    if BACKWARDS and isinstance(collector, pytest.Directory) and report.passed:
+        report.result.reverse()
+    return report
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files with slow tests beside a peer come first, then those with other slow tests, then the others, as they stood.
-    What is not in a short run's share is left out."""
+    """Files with slow tests beside a peer come first, then those with other slow tests, then the others, as they stood
+    (as the names of their paths are ordered). What is not in a short run's share is left out."""
     if SHARE < 1 and (out := left_out(items)):
         config.hook.pytest_deselected(items=[item for item in items if item in out])
         items[:] = [item for item in items if item not in out]
@@ -44,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         slow = item.get_closest_marker("slow") is not None
         weight[item.path] = max(weight.get(item.path, 0), slow + (slow and item.get_closest_marker("peer") is not None))
+    if WORKER:
+        items.sort(key=lambda item: item.path.parts)
     items.sort(key=lambda item: -weight[item.path])
 
 

@@ -23,7 +23,7 @@ FULL = SECONDS in os.environ
 """Whether this is `make fuzz`."""
 SHARE = min(1.0, float(os.environ.get(SECONDS, WHOLE_S)) / WHOLE_S)
 """How much of the same is looked at."""
-PART = 3
+PART = 5
 
 T = TypeVar("T")
 

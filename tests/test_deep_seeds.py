@@ -49,7 +49,7 @@ def test_seeds_go_on_until_there_are_enough(
 
 
 def test_examples_are_never_fewer_than_in_make_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    for full, share, wanted in ((False, 1.0, 100), (True, 1.0, 300), (True, 1 / 6, 100), (True, 0.5, 150)):
+    for full, share, wanted in ((False, 1.0, 60), (True, 1.0, 300), (True, 1 / 6, 60), (True, 0.5, 150)):
         monkeypatch.setattr(deep_seeds, "FULL", full)
         monkeypatch.setattr(deep_seeds, "SHARE", share)
         assert deep_seeds.examples(300) == wanted
@@ -77,5 +77,5 @@ def test_what_is_left_out_is_more_of_the_same_alone(monkeypatch: pytest.MonkeyPa
 
 def test_the_parameters_that_are_left_out_are_those_of_make_fuzz_alone() -> None:
     fuzzed = [one.marks for one in [*deep(range(2)), *part(range(4))] if hasattr(one, "marks")]
-    assert len(fuzzed) == 2 + 2
+    assert len(fuzzed) == 2 + 3
     assert all(mark.kwargs == {"of_many": True} for marks in fuzzed for mark in marks)

@@ -53,6 +53,7 @@ def ours() -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py"))}
 
 
+@pytest.mark.fuzz
 def test_a_key_stands_once_in_the_source(ours: dict[str, str]) -> None:
     well_known = {value for name, value in vars(labels).items() if name.isupper()}
     assert repeated(ours, well_known) == {}, "name it in facts/labels.py, or import it from where it stands"

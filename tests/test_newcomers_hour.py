@@ -59,11 +59,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Terminal:
-    """Types lines as a newcomer does, at every width in a folder of its own."""
+    """Types lines as a newcomer does, at each of the widths in a folder of its own."""
 
-    def __init__(self, folder: Path, prometheus: str, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, prometheus: str, patch: pytest.MonkeyPatch, widths: Sequence[int]) -> None:
         self.prometheus, self.patch = prometheus, patch
-        self.folders = {width: folder / str(width) for width in WIDTHS}
+        self.folders = {width: folder / str(width) for width in widths}
         for one in self.folders.values():
             one.mkdir()
             newcomers.lay_out(one)
@@ -79,15 +79,23 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, config: Path, prometheus: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def widths() -> Sequence[int]:
+    """The widths of a terminal."""
+    return WIDTHS
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, config: Path, prometheus: str, monkeypatch: pytest.MonkeyPatch, widths: Sequence[int]
+) -> Terminal:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("KUBECONFIG", str(config))
-    return Terminal(tmp_path, prometheus, monkeypatch)
+    return Terminal(tmp_path, prometheus, monkeypatch, widths)
 
 
 def _faults(line: Typed, answers: dict[int, Answer]) -> Iterator[str]:
     """What is wrong with what a line printed: an error, a word that is broken, a line that is too long."""
-    whole = _words(answers[max(WIDTHS)])
+    whole = _words(answers[max(answers)])
     for width, answer in answers.items():
         if answer.code not in (0, 1) or re.search("^(error|internal error): ", answer.err, re.MULTILINE):
             yield f"{line}: exit code {answer.code}, {answer.err.strip()}"
@@ -110,6 +118,8 @@ def _words(answer: Answer) -> set[str]:
     return {word.rstrip(",:") for word in text.split()}
 
 
+# What pages show is what is printed at 80 columns (`test_docs.py`): narrower and wider ones are of interest first.
+@pytest.mark.parametrize("widths", [(60, 120), *deep([WIDTHS])], ids=str)
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_what_a_page_says_to_type_works_at_every_width(page: Path, terminal: Terminal) -> None:
     lines = [line for line in newcomers.typed(page) if not line.plays]

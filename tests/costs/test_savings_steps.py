@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from deep_seeds import part
 from tonnage.costs.commitments import commit
 from tonnage.costs.ledger import Ledger, Resources
 from tonnage.costs.strategies import STRATEGIES, BusinessHours, SavingsSettings, on_usage
@@ -270,7 +271,7 @@ def test_many_nodes_are_packed_by_kind_and_not_pod_by_pod() -> None:
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", part(range(20)))
 def test_packed_nodes_are_those_of_pods_placed_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
     rows = [

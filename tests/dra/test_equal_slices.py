@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from deep_seeds import part
 from device_allocations import DRIVER, NODE, claim, device, device_class, request, resource_slice
 from tonnage.dra.allocated import AllocatedState
 from tonnage.dra.allocator import Allocation, Allocator, Feasibility
@@ -91,7 +92,7 @@ def _device(name: str, gpu: int, attributes: dict[str, Any], memory: str, slots:
     }
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", part(range(40)))
 def test_a_node_among_equal_ones_gets_what_it_would_get_alone(seed: int) -> None:
     cluster = Cluster(seed)
     together, state = Allocator(cluster.slices, CLASSES), AllocatedState()

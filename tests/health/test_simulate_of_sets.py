@@ -86,7 +86,7 @@ def test_a_run_says_the_cause_first(one: BrokenSet, tmp_path: Path) -> None:
     says_the_cause_first(one, tmp_path / "set")
 
 
-@pytest.mark.parametrize("one", in_part(broken())[::2], ids=name)
+@pytest.mark.parametrize("one", in_part(broken())[::3], ids=name)
 def test_the_change_that_mends_it_makes_it_run(one: BrokenSet, tmp_path: Path) -> None:
     runs_once_mended(one, tmp_path / "set")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_seeds import part
 from hollow.running_api import Json, Running
 from live.contract.training import job, pod, set_up, workers
 from tonnage.kube.resources import PODS, PRIORITY_CLASSES
@@ -116,7 +117,7 @@ def test_pods_go_with_their_workload_and_it_can_be_made_again(running: Running) 
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in running.client.list(PODS)} == {owner}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", part(range(20)))
 def test_it_can_be_made_again_whichever_watch_is_behind(tmp_path: Path, seed: int) -> None:
     made = set_up(tmp_path, [job("first")], training=[{"workload": "research/job/first", "arrival": "2h"}])
     running = Running(made, late=random.Random(seed))

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+import deep_seeds
 from tonnage.partitioning import program
 from tonnage.partitioning.fleet_plan import Demand, FleetPlan, PlannedGpu, part, picks, plan
 from tonnage.partitioning.layouts import Layout, Placement, card, feasible, kind_of, mask_of, profile_names
@@ -155,7 +156,7 @@ def worth(found: FleetPlan, demands: list[Demand], prices: Prices) -> float:
     return total
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", deep_seeds.part(range(8)))
 def test_a_plan_is_as_good_as_the_best_of_all(seed: int) -> None:
     rng = random.Random(seed)
     fleet = [*random_fleet(rng, 1, ("h100",)), *random_fleet(rng, 2, ("a30",))]
@@ -165,7 +166,7 @@ def test_a_plan_is_as_good_as_the_best_of_all(seed: int) -> None:
     assert worth(found, demands, prices) == pytest.approx(everything(fleet, demands, prices), abs=0.5)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", deep_seeds.part(range(5)))
 def test_rounding_a_relaxed_plan_loses_next_to_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     fleet, demands, prices = random_fleet(rng, 30), random_demands(rng, 60), Prices()

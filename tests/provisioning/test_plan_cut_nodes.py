@@ -11,6 +11,7 @@ from provisioning_builders import node_pool
 from test_plan_device_shares import ALL_TYPES, CAPACITY, TYPE, groups_of, pending, share, waits
 
 from builders import apply, decide, fleet, pod
+from deep_seeds import part
 from tonnage.decisions import Finding, Launch, Wait
 from tonnage.facts import instances
 from tonnage.facts.labels import GPU, MIG_CONFIG
@@ -269,7 +270,7 @@ WAYS = ("all-1g.10gb", "all-1g.20gb", "all-2g.20gb", "all-3g.40gb", "all-balance
 PROFILES = ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", part(range(40)))
 def test_a_planned_node_takes_exactly_the_pods_that_are_planned_on_it(seed: int, maps: Configurations) -> None:
     rng = Random(seed)
     layouts_here = rng.sample(WAYS, rng.randint(1, 4))

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from builders import fleet, node, pod
+from deep_seeds import part
 from gang_builders import member
 from preemption_builders import budget, cluster, web
 from tonnage.fleet.snapshot import Snapshot
@@ -23,7 +24,7 @@ def said(pods: BoundPods) -> dict[int, tuple[int, int, int, bool, bool]]:
     return {row: tuple(column[row].item() for column in columns) for row in rows}  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", part(range(10)))
 def test_columns_that_follow_equal_columns_made_anew(seed: int) -> None:
     rng, made = Random(seed), Fleet()
     nodes = [made.add_node(node(f"n{i}", cpu=64)) for i in range(12)]

@@ -26,6 +26,7 @@ from claim_builders import (
     see_claim,
     sharing,
 )
+from deep_seeds import part
 from device_allocations import request
 from preemption_builders import Cluster, nominated, victims
 from tonnage import gate
@@ -216,7 +217,7 @@ def test_pods_of_a_template_are_one_class_and_those_with_a_claim_of_their_name_a
     assert len({a, c, d}) == 3
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", part(range(12)))
 def test_random_steps_undo_exactly_and_hold_what_a_rebuild_holds(seed: int) -> None:
     random = Random(seed)
     made = fleet_of("m", "n", slices=[*partitioned("m", 2), gpus("n", 3, attributes={"kind": "whole"})])

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from builders import node, pod
+from deep_seeds import part
 from gang_builders import RACK, gang, member, members
 from preemption_builders import Cluster, budget, cluster, nominated, victims, web
 from tonnage.decisions import Bind, Decision, Evict
@@ -188,7 +189,7 @@ def fewest_moves(state: Standing, nodes: int, wanted: int) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", part(range(40)))
 def test_no_plan_has_fewer_moves_than_brute_force_finds(seed: int) -> None:
     rng = Random(seed)
     nodes = rng.randint(2, 4)
@@ -244,7 +245,7 @@ def test_moves_that_depend_on_others_are_made_one_after_the_other() -> None:
 
 
 @pytest.mark.report(118)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", part(range(12)))
 def test_moves_end_and_what_stands_only_grows(seed: int) -> None:
     rng = Random(seed)
     there: list[list[FleetPod]] = []

@@ -13,6 +13,7 @@ import pytest
 import gang_builders
 from builders import GPU, decide, node, placed, pod, verdict
 from claim_builders import NAMESPACE, add, bind_all, fleet_of, gpus, own, see_claim
+from deep_seeds import part
 from device_allocations import DRIVER, device_class, request
 from preemption_builders import Cluster, victims
 from tonnage import gate
@@ -263,7 +264,7 @@ def test_a_claim_that_is_seen_while_its_pod_is_being_bound_stays_the_pods() -> N
     assert violations(made) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", part(range(20)))
 def test_at_random_pods_are_placed_exactly_where_devices_or_plugins_are_left(seed: int) -> None:
     random = Random(seed)
     made = fleet_of(classes=[OURS])

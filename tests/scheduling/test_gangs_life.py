@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 
+from deep_seeds import part
 from gang_life import Life
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", part(range(6)))
 def test_gangs_are_whole_or_nothing_while_pods_and_nodes_come_and_go(seed: int) -> None:
     life = Life(Random(f"life/{seed}"))
     for _ in range(120):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from builders import GPU, HOSTNAME, ZONE, expression, fleet, node, on_nodes, pod
+from deep_seeds import part
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core, selectors
 from tonnage.scheduling import place
@@ -45,7 +46,7 @@ def test_only_what_is_asked_for_tells_nodes_apart(fields: dict[str, Any], kinds:
     assert len(set(view.opened.kinds[made.node_rows()].tolist())) == kinds
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", part(range(6)))
 def test_nodes_that_are_judged_together_are_the_same_to_the_selectors(seed: int) -> None:
     rng, keys = Random(f"seen/{seed}"), ("a", "b", HOSTNAME)
     made = Fleet()

@@ -436,6 +436,7 @@ def test_series_count_the_pods_of_both_pools(tmp_path: Path) -> None:
     assert _run(tmp_path, "split").series.services[0].replicas_wanted[-1] == 4
 
 
+@pytest.mark.fuzz
 def test_equal_seeds_give_equal_results_with_pools(tmp_path: Path) -> None:
     assert _run(tmp_path / "1", "split") == _run(tmp_path / "2", "split")
 

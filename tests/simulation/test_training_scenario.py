@@ -135,6 +135,7 @@ def test_each_copy_arrives_at_a_time_of_its_own_that_the_seed_draws(tmp_path: Pa
     assert len(set(arrivals[0])) == 3 and all(60 <= t <= 3600 for t in arrivals[0])
 
 
+@pytest.mark.fuzz
 def test_runs_of_one_seed_are_equal_to_the_byte(tmp_path: Path) -> None:
     faults = [{"kind": "node-failure", "at": "20m"}]
     entries = [

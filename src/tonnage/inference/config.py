@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tonnage.errors import InputError, Problem, Where
@@ -163,6 +164,12 @@ def step_times(model: ModelShape, gpu: Gpu, args: VllmArgs) -> EstimatedTiming:
         pipeline_parallel=args.pipeline_parallel_size,
         framework=args.engine,
     )
+    return _timing(replica)
+
+
+@lru_cache(maxsize=256)
+def _timing(replica: Replica) -> EstimatedTiming:
+    """One timing for equal replicas: what is computed of it, as a capacity, is computed once."""
     return EstimatedTiming(replica)
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from managed_cluster import Cluster, deployment, rolling
 
+from deep_seeds import part
 from tonnage.kube.resources import DAEMON_SETS, DEPLOYMENTS, PODS, REPLICA_SETS
 
 
@@ -77,7 +78,7 @@ def test_stopped_after_any_write_they_go_on_and_make_nothing_twice(writes: int) 
     assert len(cluster.all(REPLICA_SETS)) == 1
 
 
-@pytest.mark.parametrize("writes", range(1, 26))
+@pytest.mark.parametrize("writes", part(range(1, 26)))
 def test_stopped_in_the_middle_of_a_rollout_they_finish_it(writes: int) -> None:
     cluster = Cluster()
     sequence(cluster)
@@ -97,7 +98,7 @@ def test_stopped_in_the_middle_of_a_rollout_they_finish_it(writes: int) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", part(range(8)))
 def test_with_an_api_that_fails_at_random_the_end_is_the_same(seed: int) -> None:
     cluster = Cluster()
     rng = random.Random(seed)

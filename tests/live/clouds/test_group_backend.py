@@ -70,7 +70,7 @@ def test_pods_that_wait_get_exactly_the_machines_they_need_and_empty_ones_go_one
     assert len(cluster.claims()) == 3
     assert outcomes(cluster.buy(), Launch) == []
 
-    cluster.join(ready=False)
+    cluster.join(ready=False, devices=False)
     assert outcomes(cluster.buy(), Launch) == []
     cluster.join(devices=False)
     assert len(cluster.claims()) == 3  # Ready, but without GPUs

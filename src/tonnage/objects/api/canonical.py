@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import Any, TypeAlias
 
@@ -146,6 +147,7 @@ def _is_dropped(value: Any, known: FieldType, struct: str) -> bool:
     return known.name in _ZERO_DROPPED and isinstance(value, int) and not value
 
 
+@lru_cache(maxsize=4096, typed=True)
 def canonical_quantity(written: Any, *, thousandths: bool = False) -> Any:
     """A quantity as the API writes it: 1000m is 1, 0.5 is 500m, 1024Mi is 1Gi. What is none stays as it is.
 
