@@ -12,6 +12,8 @@ from builders import node, pod
 from device_allocations import DRIVER, cel, claim, device, device_class, request, resource_slice
 from tonnage.decisions import Bind, Decision
 from tonnage.dra import nvidia
+from tonnage.facts.instances import InstanceType
+from tonnage.fleet.claim_plans import published_slices
 from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.fleet.invariants import violations
 from tonnage.fleet.rows import FleetPod
@@ -80,6 +82,11 @@ def claiming(
     written = [{"name": "gpu", "resourceClaimName": one.name}]
     made = pod(name, namespace=NAMESPACE, resourceClaims=written)
     return replace(made, claims=known.need(NAMESPACE, name, made.uid, made.spec))
+
+
+def slices_of(itype: InstanceType, node: str, *, on_demand: bool = False) -> list[dra.ResourceSlice]:
+    """What NVIDIA's driver publishes of a node of the type."""
+    return published_slices(itype.gpu, itype.gpu_count, itype.gpu_memory_mib, node, on_demand=on_demand)
 
 
 def own(made: Fleet, name: str, *requests: dict[str, Any], **fields: Any) -> FleetPod:

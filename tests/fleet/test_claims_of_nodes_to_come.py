@@ -7,13 +7,13 @@ from fractions import Fraction
 import pytest
 
 from builders import decide, node, pod
-from claim_builders import NAMESPACE, add, bind_all, claiming
+from claim_builders import NAMESPACE, add, bind_all, claiming, slices_of
 from tonnage.costs.held import held
 from tonnage.dra import nvidia
 from tonnage.facts import instances, mig
 from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE, MIG_RELAYOUT
 from tonnage.fleet import claimed_gpus
-from tonnage.fleet.claim_plans import ComingTypes, as_planned, slices_of
+from tonnage.fleet.claim_plans import ComingTypes, as_planned
 from tonnage.fleet.device_claims import DeviceClaims
 from tonnage.fleet.state import Fleet
 from tonnage.objects import core

@@ -10,7 +10,7 @@ import pytest
 from provisioning_builders import ZONE, node_pool
 
 from builders import node, pod
-from claim_builders import NAMESPACE, add, claiming
+from claim_builders import NAMESPACE, add, claiming, slices_of
 from device_allocations import claim
 from tonnage.control.nodes import (
     NO_TEMPLATE,
@@ -28,7 +28,6 @@ from tonnage.dra.pools import NodeView
 from tonnage.facts import instances, prices
 from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE, MIG_RELAYOUT
 from tonnage.fleet import claimed_gpus
-from tonnage.fleet.claim_plans import slices_of
 from tonnage.fleet.state import Fleet
 from tonnage.objects import karpenter
 from tonnage.provisioning import karpenter as planner

@@ -10,7 +10,7 @@ from provisioning_builders import node_pool
 from test_consolidation import AT_ONCE, NOW
 
 from builders import node, pod
-from claim_builders import NAMESPACE, add
+from claim_builders import NAMESPACE, add, slices_of
 from device_allocations import claim
 from tonnage.control.nodes import existing_nodes
 from tonnage.control.running import IGNORED, MADE_ONCE, movable_pods, running_nodes
@@ -18,7 +18,6 @@ from tonnage.dra import nvidia
 from tonnage.facts import instances, prices
 from tonnage.facts.labels import DRA_PLUGIN, GPU, INSTANCE_TYPE
 from tonnage.fleet import claimed_gpus
-from tonnage.fleet.claim_plans import slices_of
 from tonnage.fleet.rows import FleetPod
 from tonnage.fleet.snapshot import Snapshot
 from tonnage.fleet.state import Fleet

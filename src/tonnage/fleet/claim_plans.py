@@ -139,7 +139,7 @@ _NODE = "node"
 @lru_cache(maxsize=256)
 def _published(gpu: str, count: int, memory_mib: int, on_demand: bool) -> tuple[list[ResourceSlice], dict[str, str]]:
     """The slices of a node to come, and the resource that stands for each device in a plan."""
-    made = _slices(gpu, count, memory_mib, _NODE, on_demand=on_demand)
+    made = published_slices(gpu, count, memory_mib, _NODE, on_demand=on_demand)
     names = {one.name: one.resource for one in mig.profiles(gpu)}
     found = {}
     for each in (device for one in made for device in one.spec.devices):
@@ -148,13 +148,9 @@ def _published(gpu: str, count: int, memory_mib: int, on_demand: bool) -> tuple[
     return made, found
 
 
-def slices_of(itype: InstanceType, node: str, *, on_demand: bool = False) -> list[ResourceSlice]:
-    """What NVIDIA's driver publishes of a node of the type, with every placement of MIG profiles where it partitions
-    GPUs ``on_demand``."""
-    return _slices(itype.gpu, itype.gpu_count, itype.gpu_memory_mib, node, on_demand=on_demand)
-
-
-def _slices(gpu: str, count: int, memory_mib: int, node: str, *, on_demand: bool) -> list[ResourceSlice]:
+def published_slices(gpu: str, count: int, memory_mib: int, node: str, *, on_demand: bool) -> list[ResourceSlice]:
+    """What NVIDIA's driver publishes of a node with so many of a GPU (its name in the facts), with every placement of
+    MIG profiles where it partitions them ``on_demand``."""
     product, partitions = gpus.get(gpu).product, (mig.profiles(gpu) or None) if on_demand else None
     cards = [
         nvidia.published(

@@ -27,6 +27,7 @@ from tonnage.provisioning.cluster_autoscaler import expanders, fitting
 from tonnage.provisioning.cluster_autoscaler.estimate import NewMachines, estimate
 from tonnage.provisioning.cluster_autoscaler.expanders import ExpansionOption
 from tonnage.provisioning.cluster_autoscaler.fitting import Fitting
+from tonnage.provisioning.cluster_autoscaler.flags import PROGRAM
 from tonnage.provisioning.cluster_autoscaler.groups import ScalableGroup, group_of, machine_of
 from tonnage.provisioning.cluster_autoscaler.options import DEFAULTS, AutoscalingOptions
 from tonnage.provisioning.group_pools import is_node_group
@@ -37,7 +38,6 @@ from tonnage.provisioning.requirements import Requirements
 from tonnage.provisioning.standing import StandingNode
 from tonnage.units import usd
 
-NAME = "cluster-autoscaler"
 NONE_FIT = "fits none of these pods"
 UNSEEN = "it has had no node so far, so that nobody knows which devices one would have for ResourceClaims"
 """Source: kubernetes/autoscaler cluster-autoscaler docs/dra_support.md ("Configuration"), cloudprovider/aws (the
@@ -175,7 +175,7 @@ class _Plan:
         where it does, or the pod has none."""
         if not pod.shape.claims:
             return ""
-        known = claim_support.autoscalers()[NAME, PARTITION if pod.shape.ask.profiles else WHOLE]
+        known = claim_support.autoscalers()[PROGRAM, PARTITION if pod.shape.ask.profiles else WHOLE]
         if self.options.release is not None and self.options.release < claim_support.release(known.since):
             number = ".".join(map(str, self.options.release))
             return f"the Cluster Autoscaler serves such ResourceClaims from {known.since} on, and this one is {number}"
