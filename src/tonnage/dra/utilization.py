@@ -1,4 +1,4 @@
-"""Which share of a node's own devices claims hold, as the Cluster Autoscaler reckons it.
+"""Which share of a node's own devices claims hold, as the Cluster Autoscaler computes it.
 
 Source: kubernetes/autoscaler cluster-autoscaler/docs/dra_support.md ("Node consolidation"), 1.36.
 """

@@ -56,7 +56,7 @@ class PublishedGpu:
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be had whole."""
+        """Whether it is offered whole."""
         return self.whole and not (self.taken or self.instances)
 
 
