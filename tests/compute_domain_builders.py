@@ -47,7 +47,7 @@ ENTRY = '    - {{instanceType: g6e.12xlarge, count: {count}, zone: us-east-1a, l
 
 
 def written(tmp_path: Path, cliques: dict[str, int], manifests: str = MANIFESTS) -> Path:
-    """The scenario, with so many nodes in each clique; ``""``: nodes of none."""
+    """The scenario, with this number of nodes in each clique; ``""``: nodes of none."""
     nodes = "".join(
         ENTRY.format(count=count, clique=f", nvidia.com/gpu.clique: fabric.{name}" if name else "")
         for name, count in cliques.items()

@@ -56,7 +56,7 @@ class PublishedGpu:
 
     @property
     def is_free(self) -> bool:
-        """Whether it is offered whole."""
+        """Whether it is available whole."""
         return self.whole and not (self.taken or self.instances)
 
 

@@ -75,7 +75,7 @@ def free_devices(fleet: Fleet, row: int, *, parts: bool) -> FreeDevices | None:
 
 
 def free_of(devices: FreeDevices) -> dict[str, int]:
-    """By resource, what of one node's devices is offered of each alone."""
+    """By resource, what of one node's devices is available of each alone."""
     of, cards = devices.outfits[0], devices.cards
     found = Counter(dict.fromkeys(offered(of.cuts, of.unit), 0))
     for device in range(of.count):
