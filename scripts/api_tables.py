@@ -62,7 +62,7 @@ LEFT_OUT = {"PersistentVolumeClaim.status": "raw"}
 """Fields whose types are not in the tables, and what stands for them: a claim's status, which only its own kind has,
 and that one may have any field."""
 
-KARPENTER = RECIPE[-1]
+KARPENTER = next(module for module in RECIPE if module.name == "karpenter_plan")
 CRDS = {
     "karpenter.sh": ("sigs.k8s.io/karpenter", KARPENTER.version("sigs.k8s.io/karpenter"), "pkg/apis/crds"),
     "karpenter.k8s.aws": ("github.com/aws/karpenter-provider-aws", "v1.14.0", "pkg/apis/crds"),

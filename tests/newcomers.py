@@ -55,6 +55,7 @@ NOT_HERE = {
     "controller --only scheduler --mode apply …": "it writes until it is interrupted: tests/live and tests/e2e",
     "controller --only replicas --mode apply …": "it writes until it is interrupted: tests/live and tests/e2e",
     "controller --only nodes …": "it writes until it is interrupted, or AWS is asked: tests/live and tests/e2e",
+    "cuda rollout --context …": "its nodes have a driver of the GPU operator: tests/cli/test_cuda_rollout.py",
     "realloc …": "it changes the cluster: tests/cli/test_realloc.py",
     "compare my-surge --policy now …": "its policies are the reader's own",
 }

@@ -64,7 +64,7 @@ def test_who_scrapes_gets_metrics_or_says_why_not(tmp_path: Path, monkeypatch: p
     looked = SimulatedMachine.events
 
     def ask(method: str, path: str) -> None:
-        port = int(said[0].rpartition(":")[2].partition("/")[0])
+        port = int(said[0].partition("127.0.0.1:")[2].partition("/")[0])
         client = HTTPConnection("127.0.0.1", port, timeout=5)
         client.request(method, path)
         answer = client.getresponse()
