@@ -17,6 +17,8 @@ from tonnage.scaling import manifests
 from tonnage.scaling.words import replicas_text
 
 Value: TypeAlias = int | str | None
+Bounds: TypeAlias = tuple[int, int]
+"""(least, most) replicas."""
 
 SPEC_REPLICAS = ("spec", "replicas")
 BOUNDS = {
@@ -145,19 +147,31 @@ def _stays_without(source: GpuHolder, left: int) -> None:
     raise CannotGive(f"{source.ref} would have no replica left, and {free} would order one again", hint)
 
 
+def lowered(bounds: Bounds, left: int) -> Bounds:
+    """The bounds of a donor that is left with ``left`` replicas."""
+    return bounds[0], min(bounds[1], max(left, 1))
+
+
+def raised(bounds: Bounds, then: int) -> Bounds:
+    """The bounds of who then has ``then`` replicas."""
+    return max(bounds[0], then), max(bounds[1], then)
+
+
 def _lowered(one: Bounded, left: int) -> list[Assignment]:
     """So that what is given is not ordered again."""
     if one.paused is not None:
         return [_held(one, left)]
-    return [one.set(1, max(left, 1))] if max(left, 1) < one.maximum else []
+    _, most = lowered((one.minimum, one.maximum), left)
+    return [one.set(1, most)] if most < one.maximum else []
 
 
 def _raised(one: Bounded, then: int) -> list[Assignment]:
     """So that what is gained stays: the maximum first, or the minimum would be above it for a while."""
     if one.paused is not None:
         return [_held(one, then)]
-    steps = [one.set(1, then)] if then > one.maximum else []
-    return [*steps, one.set(0, then)] if then > one.minimum else steps
+    least, most = raised((one.minimum, one.maximum), then)
+    steps = [one.set(1, most)] if most > one.maximum else []
+    return [*steps, one.set(0, least)] if least > one.minimum else steps
 
 
 def _held(one: Bounded, replicas: int) -> Assignment:

@@ -19,12 +19,16 @@ def reallocations(scenario: Scenario, objects: Sequence[KubeObject], cluster: Si
     entries = scenario.spec.reallocations
     problems: list[Problem] = []
     for i, entry in enumerate(entries):
+        found = []
         for name, value in (("from", entry.source), ("to", entry.target)):
             try:
-                holder(objects, value)
+                found.append(holder(objects, value).ref)
             except InputError as error:
                 (one,) = error.problems
                 problems.append(scenario.document.problem(f"reallocations[{i}].{name}", one.message, one.hint))
+        if len(found) > len(set(found)):
+            message = f'"{entry.target}" is the workload that gives up the GPUs'
+            problems.append(scenario.document.problem(f"reallocations[{i}].to", message, "name two workloads"))
     if problems:
         raise InputError(*problems)
     if not entries:
