@@ -6,9 +6,11 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sampling
+from recorder import Recorder
 
 from e2e import __main__ as run
 from e2e import record
@@ -112,6 +114,72 @@ def test_what_fails_beside_others_runs_once_more_alone_and_is_named(
     assert run._side_by_side(words, dict(os.environ), None) == status
     printed = capfd.readouterr().out
     assert said in printed and "test_lanes.py::test_held_up" in printed.partition(said)[2]
+
+
+class _Lanes:
+    """Two lanes that have ended in these ways; what is run after them writes a report of so many tests skipped."""
+
+    def __init__(self, statuses: tuple[int, int], failed: dict[str, bool] | None, skipped: int = 0) -> None:
+        self.statuses, self.failed, self.skipped = dict(zip(run.LANES, statuses, strict=True)), failed, skipped
+        self.again: list[list[str]] = []
+
+    def begun(self, words: list[str], env: dict[str, str], **_: object) -> SimpleNamespace:
+        lane = env[run.LANE]
+        if report := next((one.partition("=")[2] for one in words if one.startswith("--junit-xml=")), ""):
+            self.again.append(words)
+            Path(report).write_text(f'<testsuites><testsuite skipped="{self.skipped}"/></testsuites>')
+            return SimpleNamespace(returncode=0)
+        if self.failed is not None:
+            file = (
+                Path(next(one.partition("=")[2] for one in words if one.startswith("cache_dir=")))
+                / "v/cache/lastfailed"
+            )
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps(self.failed))
+        status = self.statuses[lane]
+        return SimpleNamespace(returncode=status, wait=lambda: status, kill=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "failed", "skipped", "status"),
+    [
+        ((0, -9), None, 0, -9),
+        ((-9, 0), None, 0, -9),
+        ((1, 0), None, 0, 1),
+        ((1, 0), {}, 0, 1),
+        ((1, 0), {"test_a": True}, 1, 1),
+        ((1, 0), {"test_a": True}, 0, 0),
+        ((1, 0), dict.fromkeys("abcd", True), 0, 1),
+    ],
+    ids=[
+        "second killed",
+        "first killed",
+        "no tests begun",
+        "none failed",
+        "then skipped",
+        "then passed",
+        "many failed",
+    ],
+)
+def test_only_tests_that_pass_alone_make_good_what_a_lane_ended_with(
+    monkeypatch: pytest.MonkeyPatch,
+    statuses: tuple[int, int],
+    failed: dict[str, bool] | None,
+    skipped: int,
+    status: int,
+) -> None:
+    lanes = _Lanes(statuses, failed, skipped)
+    monkeypatch.setattr(run.subprocess, "Popen", lanes.begun)
+    monkeypatch.setattr(run.subprocess, "run", lanes.begun)
+    assert run._side_by_side(["pytest"], {}, None) == status
+    assert len(lanes.again) == (failed == {"test_a": True})
+
+
+def test_a_test_that_fails_and_leaves_a_fault_behind_counts_once() -> None:
+    recorder = Recorder(Path("record.json"))
+    for when, outcome in (("setup", "passed"), ("call", "failed"), ("teardown", "failed")):
+        recorder.pytest_runtest_logreport(pytest.TestReport("test_a", ("", 0, ""), {}, outcome, None, when))
+    assert recorder.ended == {"test_a": "failed"}
 
 
 def test_what_passed_alone_is_named_in_the_record(tmp_path: Path) -> None:

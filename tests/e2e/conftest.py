@@ -5,16 +5,14 @@ Elsewhere each is skipped with the reason."""
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import sampling
+from recorder import Recorder
 from side_by_side import lane_of
 
-from e2e import prerequisites, record
+from e2e import prerequisites
 from e2e.build import Built, built
 from e2e.control_plane import ControlPlane, Options
 from e2e.real_nodes import RealNodes
@@ -41,22 +39,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=why))
     if lane := os.environ.get("TONNAGE_E2E_LANE"):
         items[:] = [item for item in items if lane_of(item.path.name) == lane]
-
-
-class Recorder:
-    """Counts how tests end, and writes the record of a long run."""
-
-    def __init__(self, file: Path) -> None:
-        self.file, self.begun, self.tested = file, time.monotonic(), record.versions()
-        self.outcomes: Counter[str] = Counter()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" or report.outcome != "passed":
-            self.outcomes["error" if report.when != "call" and report.failed else report.outcome] += 1
-
-    def pytest_sessionfinish(self) -> None:
-        took_s = time.monotonic() - self.begun
-        record.write(self.file, sampling.SEED, sampling.counts, self.outcomes, self.tested, took_s)
 
 
 def pytest_configure(config: pytest.Config) -> None:
