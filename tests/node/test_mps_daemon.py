@@ -56,6 +56,22 @@ def test_one_that_does_not_start_is_told_with_the_reason(tmp_path: Path) -> None
     assert daemon.problem == f"{GPU}: no MPS control daemon: the driver is not loaded"
 
 
+def test_one_that_was_not_told_its_limits_is_of_no_use_until_it_is(tmp_path: Path) -> None:
+    run = SimulatedMps()
+    run.deaf = "Cannot find MPS control daemon process"
+    daemon = _daemon(tmp_path, run)
+    assert not daemon.look(0)
+    assert not daemon.look(1 * NS_PER_S), "it answers, and a pod would run without limits"
+    assert daemon.problem == f"{GPU}: the MPS control daemon has no limits: Cannot find MPS control daemon process"
+    run.deaf = ""
+    assert daemon.look(31 * NS_PER_S)
+    assert run.told[str(pipe_folder(GPU, tmp_path))] == [
+        "set_default_device_pinned_mem_limit 0 20480M",
+        "set_default_active_thread_percentage 25",
+    ]
+    daemon.stop()
+
+
 def test_one_that_somebody_else_has_started_is_used_and_left_running(tmp_path: Path) -> None:
     folder = pipe_folder(GPU, tmp_path)
     folder.mkdir(parents=True)

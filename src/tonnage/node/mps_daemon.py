@@ -98,21 +98,27 @@ class MpsDaemon:
         self._cards, self._percent, self._run = cards, 100 // replicas, run
         self._tried_ns: int | None = None
         self._own = False
+        self._limited = False
         self.problem = ""
-        """Why it does not run; empty: it answers."""
+        """Why no container may have a replica; empty: it answers, and has its limits."""
 
     def look(self, now_ns: int) -> bool:
-        """Whether it answers; one that does not is started, every half minute."""
-        if answers(self._folder):
+        """Whether it answers and, where it was started here, has its limits; one that does not is started, and told
+        its limits, every half minute."""
+        up = answers(self._folder)
+        if up and (self._limited or not self._own):
             self.problem = ""
             return True
         if self._tried_ns is not None and now_ns - self._tried_ns < _TRY_AGAIN_NS:
             return False
         self._tried_ns = now_ns
         try:
-            self._start()
+            if not up:
+                self._start()
+            self._limit()
         except InputError as error:
-            self.problem = f"{self.resource}: no MPS control daemon: {error.problems[0].message}"
+            what = "the MPS control daemon has no limits" if self._own else "no MPS control daemon"
+            self.problem = f"{self.resource}: {what}: {error.problems[0].message}"
             return False
         up = answers(self._folder)
         self.problem = "" if up else f"{self.resource}: the MPS control daemon does not answer; see {self._logs}"
@@ -128,6 +134,7 @@ class MpsDaemon:
         self._own = False
 
     def _start(self) -> None:
+        self._own = self._limited = False
         try:
             for folder in (self._folder, self._logs, self._shm):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -138,11 +145,14 @@ class MpsDaemon:
             self._run(["nvidia-smi", "-i", card.uuid, "-c", "EXCLUSIVE_PROCESS"], {}, "")
         self._run([CONTROL, "-d"], self._environment, "")
         self._own = True
+
+    def _limit(self) -> None:
         for card in self._cards:
             if card.memory_mib is not None:
                 said = f"set_default_device_pinned_mem_limit {card.device} {card.memory_mib}M\n"
                 self._run([CONTROL], self._environment, said)
         self._run([CONTROL], self._environment, f"set_default_active_thread_percentage {self._percent}\n")
+        self._limited = True
 
     @property
     def _environment(self) -> dict[str, str]:

@@ -12,12 +12,12 @@ from tonnage.node.mps_daemon import CONTROL
 
 class SimulatedMps:
     """A :data:`tonnage.node.mps_daemon.Run`. ``told``: what each folder's daemon was told; ``modes``: the compute mode
-    of cards by UUID; ``broken``: why none starts."""
+    of cards by UUID; ``broken``: why none starts; ``deaf``: why none takes limits."""
 
     def __init__(self) -> None:
         self.told: dict[str, list[str]] = {}
         self.modes: dict[str, str] = {}
-        self.broken = ""
+        self.broken = self.deaf = ""
         self._listening: dict[str, socket.socket] = {}
 
     def __call__(self, words: Sequence[str], environment: Mapping[str, str], text: str) -> None:
@@ -34,6 +34,8 @@ class SimulatedMps:
             self._listening[folder], self.told[folder] = one, []
         elif text == "quit\n":
             self.end(folder)
+        elif self.deaf:
+            raise InputError.at(self.deaf)
         else:
             self.told[folder].append(text.strip())
 
