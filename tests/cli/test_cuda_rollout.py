@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from cli_builders import tonnage
 
 from cuda_fit.rollout_cluster import DRIVER, NEW, FakeCluster
 from tonnage.cli import cuda_rollout
-from tonnage.cuda_fit.rollout import RolloutSettings, RolloutTurn, RolloutView
+from tonnage.cuda_fit.rollout import NodeEdit, RolloutSettings, RolloutTurn, RolloutView
 from tonnage.kube.transport import ClientError
 
 STACK = Path(__file__).resolve().parents[2] / "docs" / "files" / "gpu-stack.yaml"
@@ -109,3 +110,28 @@ def test_it_goes_on_until_it_is_done_and_tries_again_what_does_not_answer(
     said = capfd.readouterr().out
     assert "the cluster does not answer: connection refused; tried again" in said
     assert said.count(": its wave begins: cordoned") == 3
+
+
+class _ChangedMeanwhile(_Cluster):
+    """One in which somebody else changes a node between the look and the first edit of it."""
+
+    def read(self) -> RolloutView:
+        return self.inner.seen()
+
+    def edit(self, edits: Sequence[NodeEdit]) -> list[str]:
+        self.looks += 1
+        done = edits[1:] if self.looks == 1 else edits
+        for one in done:
+            self.inner.edit(one.node, one.labels, one.annotations, one.cordon)
+        return [f"{one.node}: {one.why}" for one in done]
+
+
+def test_giving_up_goes_on_until_no_node_is_part_of_the_rollout(capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = _ChangedMeanwhile()
+    cluster.inner.turn(RolloutSettings())
+    assert set(cluster.inner.stages().values()) == {"held"}
+    cuda_rollout.give_up(cluster, cluster.read())  # type: ignore[arg-type]
+    assert cluster.inner.stages() == {}
+    assert capfd.readouterr().out.count("the rollout is given up") == 3
+    cuda_rollout.give_up(cluster, cluster.read())  # type: ignore[arg-type]
+    assert capfd.readouterr().out == "no node is part of a rollout\n"

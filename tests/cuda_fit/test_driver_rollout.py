@@ -172,19 +172,33 @@ def test_pods_that_use_the_driver_without_asking_for_a_gpu_are_found_and_evicted
     assert sorted(cluster.pods) == ["ml/monitor", "ml/web"]
 
 
-def test_giving_up_takes_back_labels_and_cordons_and_leaves_drivers() -> None:
+def test_giving_up_takes_back_labels_and_cordons_and_holds_what_the_operator_would_upgrade() -> None:
     cluster = FakeCluster(NAMES, broken=("b",))
     cluster.run(WIDE)
+    drivers = {name: cluster.labels(name)[DRIVER] for name in NAMES}
+    assert set(drivers.values()) == {OLD, NEW}
     for edit in rollout.abandon(cluster.seen()):
         cluster.edit(edit.node, edit.labels, edit.annotations, edit.cordon)
     assert cluster.stages() == {}
-    assert not any(SKIP in cluster.labels(name) or cluster.nodes[name]["spec"].get("unschedulable") for name in NAMES)
+    assert not any(cluster.nodes[name]["spec"].get("unschedulable") for name in NAMES)
+    assert {name for name in NAMES if SKIP in cluster.labels(name)} == {n for n in NAMES if drivers[n] == OLD}
+    cluster.operate()
+    assert {name: cluster.labels(name)[DRIVER] for name in NAMES} == drivers
+
+
+def test_giving_up_before_the_clusterpolicy_names_the_driver_leaves_no_hold() -> None:
+    cluster = FakeCluster(NAMES)
+    cluster.turn(WIDE)
+    assert set(cluster.stages().values()) == {"held"}
+    for edit in rollout.abandon(cluster.seen()):
+        cluster.edit(edit.node, edit.labels, edit.annotations, edit.cordon)
+    assert not any(SKIP in cluster.labels(name) for name in NAMES)
 
 
 @pytest.mark.parametrize(
     ("to", "said"),
-    [("530.30.02", "is older"), ("new", "not a version"), ("590.44.01", "part of a rollout to")],
-    ids=["older", "no version", "another is under way"],
+    [("530.30.02", "is older"), ("new", "not a version"), ("590.44.01", "part of a rollout to"), ("580", "a branch")],
+    ids=["older", "no version", "another is under way", "a branch"],
 )
 def test_what_cannot_be_meant_is_refused(to: str, said: str) -> None:
     cluster = FakeCluster(["a"])

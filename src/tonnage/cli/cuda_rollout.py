@@ -86,7 +86,7 @@ def stack(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str
 )
 @click.option("--apply", "doing", is_flag=True, help="Carry it out, until it is done or stops; else it is only said.")
 @click.option("--retry", is_flag=True, help="With --apply: begin again with the nodes that have failed.")
-@click.option("--abandon", is_flag=True, help="With --apply: take back its labels and cordons; drivers stay.")
+@click.option("--abandon", is_flag=True, help="With --apply: take back its labels and cordons. Nodes stay held where the operator would upgrade them.")
 @OUTPUT
 def rollout(
     paths: tuple[Path, ...],
@@ -211,7 +211,7 @@ def _carry_out(
         cluster = ClusterRollout(client)
         found = cluster.read()
         if abandon:
-            _say(cluster.edit(rollouts.abandon(found)))
+            give_up(cluster, found)
             return
         if retry:
             _say(cluster.edit(rollouts.retry(found, int(time.time()))))
@@ -224,6 +224,20 @@ def _carry_out(
     if end.state != rollouts.DONE or end.left:
         raise click.exceptions.Exit(1)
     terminal.echo(f"all nodes have driver {to}")
+
+
+def give_up(cluster: ClusterRollout, found: RolloutView) -> None:
+    """Take a rollout back. Nodes that are changed by somebody else meanwhile are tried again.
+
+    Raises ClientError where the API fails."""
+    from tonnage.cuda_fit.rollout import abandon
+
+    edits = abandon(found)
+    if not edits:
+        terminal.echo("no node is part of a rollout")
+    while edits:
+        _say(cluster.edit(edits))
+        edits = abandon(cluster.read())
 
 
 def follow(cluster: ClusterRollout, to: str, settings: RolloutSettings) -> RolloutTurn:

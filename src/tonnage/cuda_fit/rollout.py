@@ -154,9 +154,12 @@ def decide(seen: RolloutView, to: str, settings: RolloutSettings, now_s: int) ->
 
 
 def check(seen: RolloutView, to: str) -> None:
-    """Raises InputError for what is not a version, for a driver that is older than the ClusterPolicy's, and where
-    another rollout is under way."""
+    """Raises InputError for what is not a version of a driver, for one that is older than the ClusterPolicy's, and
+    where another rollout is under way."""
     wanted = cuda.parse_version(to, "--to", "580.105.08")
+    if len(wanted) == 1:
+        hint = "no node would ever say that it has it: give a whole version, like 580.105.08"
+        raise InputError.at(f"{to} is a branch of drivers", field="--to", hint=hint)
     if cuda.is_version(seen.version) and not cuda.at_least(wanted, cuda.parse_version(seen.version)):
         message = f"the ClusterPolicy says driver {seen.version}, and {to} is older"
         raise InputError.at(message, field="--to", hint="nodes with the newer one would be taken back to it")
@@ -202,8 +205,9 @@ def retry(seen: RolloutView, now_s: int) -> tuple[NodeEdit, ...]:
 
 
 def abandon(seen: RolloutView) -> tuple[NodeEdit, ...]:
-    """Take back every label, hold and cordon of a rollout; drivers stay as they are."""
-    return tuple(_freed(node, "the rollout is given up") for node in seen.nodes if _stage(node))
+    """Take back the labels and cordons of a rollout; drivers stay as they are. Nodes with another driver than the
+    ClusterPolicy names by now stay held: the operator would upgrade all of them."""
+    return tuple(_given_up(seen.version, node) for node in seen.nodes if _stage(node))
 
 
 def outsiders(seen: RolloutView, names: Iterable[str]) -> list[DriverUser]:
@@ -282,6 +286,14 @@ def _failed(node: core.Node, why: str) -> NodeEdit:
     """It stays cordoned, and the operator leaves it alone."""
     labels: Changes = {STAGE: FAILED, DRIVER_UPGRADE_SKIP: "true"}
     return NodeEdit(node.metadata.name, _stage(node), labels, {FAILURE: why}, None, why)
+
+
+def _given_up(version: str, node: core.Node) -> NodeEdit:
+    freed = _freed(node, "the rollout is given up")
+    if not cuda.is_version(version) or hosts.of_labels(node.metadata.labels).driver == cuda.parse_version(version):
+        return freed
+    why = f"the rollout is given up; it stays held, as the ClusterPolicy names driver {version}"
+    return msgspec.structs.replace(freed, labels={**freed.labels, DRIVER_UPGRADE_SKIP: "true"}, why=why)
 
 
 def _freed(node: core.Node, why: str) -> NodeEdit:
