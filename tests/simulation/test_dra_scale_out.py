@@ -64,6 +64,7 @@ def test_pods_get_no_more_gpus_than_there_are_and_the_bill_knows_them(served: Re
     assert served.gpu_hours.allocated > 0.6 * served.gpu_hours.paid
 
 
+@pytest.mark.fuzz
 def test_where_the_autoscaler_ignores_claims_the_chain_ends_with_pods_that_wait_and_a_finding_says_why(
     ignored: Result,
 ) -> None:

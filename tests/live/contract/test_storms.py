@@ -15,7 +15,7 @@ from live.contract.processes import DRIZZLE, play, set_up
 from live.contract.worlds import opened
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_controllers_that_fail_and_die_come_to_rest(tmp_path: Path) -> None:
     met: Counter[str] = Counter()
     for seed in range(2):
@@ -30,7 +30,7 @@ def test_controllers_that_fail_and_die_come_to_rest(tmp_path: Path) -> None:
     assert met["died"] > 1, "which of them dies is a matter of timing, too"
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("seed", [100, *deep([101, 102])])
 def test_machines_whose_calls_fail_too_come_to_rest(seed: int, tmp_path: Path) -> None:
     with opened("embedded") as transport:

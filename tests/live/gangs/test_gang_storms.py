@@ -8,7 +8,7 @@ from live.gangs.gang_cluster import KINDS_OF_GANGS
 from live.gangs.gang_storm import Storm, storm
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 def test_after_a_storm_no_gang_is_held_in_part() -> None:
     met = Storm()
     for seed in range(2):
