@@ -75,8 +75,9 @@ class Holding:
         if wanted is None:
             chosen = tuple([device for device, by in enumerate(holder) if by == FREE_DEVICE][:count])
         else:
-            chosen = tuple(wanted)
-            if any(not 0 <= device < len(holder) or holder[device] != FREE_DEVICE for device in chosen):
+            free = {device for device, by in enumerate(holder) if by == FREE_DEVICE}
+            chosen = tuple([device for device in wanted if device in free]) if observed else tuple(wanted)
+            if not free.issuperset(chosen):
                 raise Conflict(f"node {self.nodes.node(row).spec.name}: a device of {chosen} is not free")
         if not len(chosen) == len(set(chosen)) == count and not observed:
             raise Conflict(f"node {self.nodes.node(row).spec.name}: {count} devices requested, not {chosen}")

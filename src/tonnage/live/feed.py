@@ -14,7 +14,7 @@ import msgspec
 
 from tonnage.facts import instances
 from tonnage.facts import labels as well_known
-from tonnage.fleet.asks import relevant
+from tonnage.fleet.asks import Kind, relevant
 from tonnage.fleet.claim_needs import UNKNOWN_CLAIMS, ClaimNeed
 from tonnage.fleet.devices import Cut
 from tonnage.fleet.holding import Place
@@ -176,17 +176,34 @@ class FleetFeed:
         self._give_back(row)
 
     def _give_back(self, row: int) -> None:
-        """Pods of the node that lost devices or instances while it did not say that it had them hold them again, as far
-        as they are there."""
-        away = [
-            (pod_row, on)
-            for pod_row in sorted(self.fleet.node(row).pods)
-            if (on := self._on.get(self.fleet.pod(pod_row).key)) and on != places_of(self.fleet, pod_row)
-        ]
-        for pod_row, _ in away:
+        """Pods of the node that hold less of its devices than they have, as while it did not say that it had them, hold
+        theirs again, as far as they are there; of pods of which the API does not say which, any that are left."""
+        pods = sorted(self.fleet.node(row).pods)
+        said = {pod_row: self._on.get(self.fleet.pod(pod_row).key, ()) for pod_row in pods}
+        away = [pod_row for pod_row, on in said.items() if on and on != places_of(self.fleet, pod_row)]
+        theirs = {device for pod_row in away for device, _ in said[pod_row]}
+        away += [pod_row for pod_row, on in said.items() if not on and self._makes_way(pod_row, theirs)]
+        for pod_row in away:
             self.fleet.unbind(pod_row)
-        for pod_row, on in away:
-            self.fleet.bind(pod_row, row, observed=True, places=on)
+        for pod_row in away:
+            self.fleet.bind(pod_row, row, observed=True, places=said[pod_row])
+
+    def _makes_way(self, pod_row: int, theirs: set[int]) -> bool:
+        """Whether other devices are to be found for a pod of which the API does not say on which it is."""
+        pod = self.fleet.pod(pod_row)
+        assumed = (pod.spec.namespace, pod.spec.name) in self.assumed
+        return self._lacks(pod_row) or not (assumed or theirs.isdisjoint(pod.devices))
+
+    def _lacks(self, pod_row: int) -> bool:
+        """Whether a bound pod holds fewer devices or instances than it asks for; what claims ask is not held so."""
+        pod = self.fleet.pod(pod_row)
+        classes = self.fleet.classes
+        ask = classes.shapes[classes.rows[pod.class_id].shape].ask
+        if ask.kind is Kind.NONE or pod.spec.claims.asks or pod.spec.claims.used:
+            return False
+        parts = {piece.device for piece in pod.pieces}
+        held = len(pod.pieces) + sum(device not in parts for device in pod.devices)
+        return held < ask.count + sum(number for _, number in ask.profiles)
 
     def _change_node(self, row: int, node: core.Node) -> None:
         fleet, known = self.fleet, self.fleet.node(row)
@@ -204,12 +221,11 @@ class FleetFeed:
             fleet.describe(row, node_pool=self._pool_of(node), provider_id=node.spec.provider_id)
         self.recut(node)
         amounts, splits = machines.some(node), splits_gpus(node.metadata.annotations)
-        if splits != known.spec.splits:
+        split_otherwise = splits != known.spec.splits
+        if split_otherwise:
             fleet.describe(row, splits=splits)
+        if split_otherwise or amounts != fleet.allocatable_of(row):
             fleet.set_allocatable(row, amounts, observed=True)
-        if amounts != fleet.allocatable_of(row):
-            fleet.set_allocatable(row, amounts, observed=True)
-        if fleet.allocatable_of(row) != offered:
             self._give_back(row)
         if self._cutting is not None and self._cutting.changing(node.metadata.name):
             more = fleet.allocatable_of(row)
@@ -268,11 +284,11 @@ class FleetFeed:
         row = self.fleet.pod_by_key.get(key)
         if new is None or not _counts(new):
             if row is not None:
-                self._remove_pod(row)
+                self._leave(row)
             return
         if new.spec.node_name and new.spec.node_name not in self.fleet.node_by_name:
             if row is not None:
-                self._remove_pod(row)
+                self._leave(row)
             self._keep_homeless(self._spec_of(new), new.spec.node_name)
             return
         if row is not None and not self._same(row, old, new):
@@ -348,6 +364,18 @@ class FleetFeed:
         self.fleet.bind(row, wanted, observed=True, places=on)
         if before != wanted:
             self._pod_event(wanted)
+        if before >= 0:
+            self._give_back(before)
+        if before != wanted and wanted >= 0 and on and on != places_of(self.fleet, row):
+            self._give_back(wanted)
+
+    def _leave(self, row: int) -> None:
+        """The pod is gone, and what it held is there for others that are on it."""
+        known = self.fleet.pod(row)
+        node, held = known.node, bool(known.devices)
+        self._remove_pod(row)
+        if held:
+            self._give_back(node)
 
     def _remove_pod(self, row: int) -> None:
         known = self.fleet.pod(row)
