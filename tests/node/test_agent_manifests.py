@@ -21,7 +21,7 @@ from tonnage.node.agent_manifests import (
     rules_of,
     sidecar,
 )
-from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice
+from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice, DcgmExporterSpec
 
 RESOURCES = "resource.k8s.io"
 AUTO = {"eks.amazonaws.com/compute-type": "auto", "karpenter.sh/nodepool": "a"}
@@ -124,6 +124,12 @@ def test_the_exporter_has_labels_of_pods_and_jobs_where_the_clusterpolicy_has_th
     assert "pods" not in [
         name for rule in _of("ClusterRole", plain)["tonnage-agent"]["rules"] for name in rule["resources"]
     ]
+
+
+def test_an_expression_that_the_exporter_would_refuse_is_refused_before_it_is_rendered() -> None:
+    exporter = DcgmExporterSpec(enable_pod_labels=True, pod_label_allowlist_regex=["^app$", "("])
+    with pytest.raises(InputError, match=r"podLabelAllowlistRegex: '\(' is no regular expression"):
+        manifests(node_sets(None, NODES), namespace="n", image="i", exporter=exporter)
 
 
 def test_with_mps_the_device_plugin_has_the_folder_of_daemons_their_memory_and_the_hosts_process_ids() -> None:

@@ -86,7 +86,11 @@ def stack(paths: tuple[Path, ...], context: str, kubeconfig: str, namespace: str
 )
 @click.option("--apply", "doing", is_flag=True, help="Carry it out, until it is done or stops; else it is only said.")
 @click.option("--retry", is_flag=True, help="With --apply: begin again with the nodes that have failed.")
-@click.option("--abandon", is_flag=True, help="With --apply: take back its labels and cordons. Nodes stay held where the operator would upgrade them.")
+@click.option(
+    "--abandon",
+    is_flag=True,
+    help="With --apply: take back its labels and cordons. Nodes stay held where the operator would upgrade them.",
+)
 @OUTPUT
 def rollout(
     paths: tuple[Path, ...],

@@ -30,5 +30,5 @@ def asking(client: Client) -> Callable[[tuple[str, str]], Mapping[str, str] | No
 
 
 def _refused(error: ClientError) -> InputError:
-    hint = "the part may get pods: see `tonnage render agent --pod-label`"
+    hint = "it needs the right to get pods; `tonnage render agent` gives it where the ClusterPolicy has enablePodLabels"
     return InputError.at(f"labels of pods cannot be read: {error}", hint=hint)

@@ -17,6 +17,7 @@ from tonnage.facts.labels import APP_NAME, GPU_PRESENT
 from tonnage.facts.operands import AgentPart
 from tonnage.node import mps_daemon
 from tonnage.node.operator_parts import environment, operands_of, parts_of
+from tonnage.node.pod_labels import allowed
 from tonnage.objects.gpu_operator import ClusterPolicySpec, ConfigMapChoice, DcgmExporterSpec
 
 NAME = "tonnage-agent"
@@ -75,7 +76,8 @@ def manifests(
     has several. ``config``: the configurations of the device plugin, as the ClusterPolicy names them, ``exporter``:
     its settings of dcgm-exporter. ``dra``: claims
     are served in place of the device plugin's resources, and the device classes are there.
-    ``mps``: the device plugin may run MPS control daemons, and finds those that run."""
+    ``mps``: the device plugin may run MPS control daemons, and finds those that run. Raises InputError where an
+    expression for the labels of pods is none."""
     found: list[JsonObject] = [msgspec.to_builtins(one) for one in device_classes()] if dra else []
     for name, one in zip(_names(sets), sets, strict=True):
         names = [_DRA if dra and part == _PLUGIN else part for part in one.parts]
@@ -108,6 +110,7 @@ def _of_exporter(part: AgentPart, exporter: DcgmExporterSpec) -> AgentPart:
     if exporter.enable_pod_labels:
         written = exporter.pod_label_allowlist_regex
         expressions = [written] if isinstance(written, str) else written
+        allowed(expressions, "ClusterPolicy: spec.dcgmExporter.podLabelAllowlistRegex")
         for expression in expressions or ["."]:
             arguments += ("--pod-label", expression)
         rbac += (("pods", ("get",)),)

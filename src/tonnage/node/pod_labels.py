@@ -34,14 +34,15 @@ _OWN = frozenset(
 )
 
 
-def allowed(expressions: Sequence[str]) -> list[re.Pattern[str]]:
-    """Regular expressions of which one has to be found in a label's key. Raises InputError for what is none."""
+def allowed(expressions: Sequence[str], field: str = "--pod-label") -> list[re.Pattern[str]]:
+    """Regular expressions of which one has to be found in a label's key; they stand in ``field``. Raises InputError for
+    what is none."""
     found = []
     for text in expressions:
         try:
             found.append(re.compile(text))
         except re.error as error:
-            raise InputError.at(f"{text!r} is no regular expression: {error}", field="--pod-label") from error
+            raise InputError.at(f"{text!r} is no regular expression: {error}", field=field) from error
     return found
 
 
