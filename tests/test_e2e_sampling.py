@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import sampling
@@ -178,7 +179,8 @@ def test_only_tests_that_pass_alone_make_good_what_a_lane_ended_with(
 def test_a_test_that_fails_and_leaves_a_fault_behind_counts_once() -> None:
     recorder = Recorder(Path("record.json"))
     for when, outcome in (("setup", "passed"), ("call", "failed"), ("teardown", "failed")):
-        recorder.pytest_runtest_logreport(pytest.TestReport("test_a", ("", 0, ""), {}, outcome, None, when))
+        report: Any = SimpleNamespace(nodeid="test_a", when=when, outcome=outcome, failed=outcome == "failed")
+        recorder.pytest_runtest_logreport(report)
     assert recorder.ended == {"test_a": "failed"}
 
 
