@@ -61,7 +61,7 @@ def test_more_than_the_donor_has_is_refused_with_the_reason_and_nothing_changes(
         ({"at": "9m", "until": "10m"}, r"reallocations\[0\].at: .* it would never come"),
         ({"until": "60s"}, r'reallocations\[0\].until: "60s" is not after 90s'),
         ({"gpus": 0}, r"reallocations\[0\].gpus: 0 GPUs, expected at least 1"),
-        ({"to": "deployment/model-b-serving"}, r'reallocations\[0\].to: .* is the workload that gives up the GPUs'),
+        ({"to": "deployment/model-b-serving"}, r"reallocations\[0\].to: .* is the workload that gives up the GPUs"),
         ({"from": "model-c"}, r'reallocations\[0\].from: "model-c": there is no workload of this name'),
     ],
 )
