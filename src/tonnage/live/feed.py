@@ -106,7 +106,7 @@ class FleetFeed:
         """Pods that were bound here and have not been seen bound."""
         self._homeless: dict[str, dict[Key, FleetPod]] = {}  # by the name of the node that is not known
         self._homes: dict[Key, str] = {}
-        self._on: dict[str, tuple[Place, ...]] = {}  # by pod: on which devices the API has said that it is
+        self._on: dict[Key, tuple[Place, ...]] = {}  # by pod: on which devices the API has said that it is
 
     # ---- nodes ----
 
@@ -156,7 +156,7 @@ class FleetFeed:
             self._changes.kinds.add("node")
         for key, pod in self._homeless.pop(node.metadata.name, {}).items():
             self._homes.pop(key, None)
-            on = self._on.get(f"{pod.namespace}/{pod.name}") or places(pod.annotations)
+            on = self._on.get(key) or places(pod.annotations)
             self._settle(self.fleet.add_pod(pod), node.metadata.name, on)
 
     def _cuts(self, node: core.Node) -> tuple[Cut, ...]:
@@ -179,7 +179,8 @@ class FleetFeed:
         """Pods of the node that hold less of its devices than they have, as while it did not say that it had them, hold
         theirs again, as far as they are there; of pods of which the API does not say which, any that are left."""
         pods = sorted(self.fleet.node(row).pods)
-        said = {pod_row: self._on.get(self.fleet.pod(pod_row).key, ()) for pod_row in pods}
+        specs = {pod_row: self.fleet.pod(pod_row).spec for pod_row in pods}
+        said = {pod_row: self._on.get((spec.namespace, spec.name), ()) for pod_row, spec in specs.items()}
         away = [pod_row for pod_row, on in said.items() if on and on != places_of(self.fleet, pod_row)]
         theirs = {device for pod_row in away for device, _ in said[pod_row]}
         away += [pod_row for pod_row, on in said.items() if not on and self._makes_way(pod_row, theirs)]
@@ -280,7 +281,7 @@ class FleetFeed:
         meta = (new or old).metadata  # type: ignore[union-attr]
         key = (meta.namespace, meta.name)
         self._leave_homeless(key)
-        self._on.pop(f"{meta.namespace}/{meta.name}", None)
+        self._on.pop(key, None)
         row = self.fleet.pod_by_key.get(key)
         if new is None or not _counts(new):
             if row is not None:
@@ -352,7 +353,7 @@ class FleetFeed:
         if node_name:
             self.assumed.discard((known.spec.namespace, known.spec.name))
         if on:
-            self._on[known.key] = on
+            self._on[known.spec.namespace, known.spec.name] = on
         wanted = self.fleet.node_by_name[node_name] if node_name else -1
         if wanted < 0 and known.node >= 0:  # bound here, not seen there yet
             return

@@ -40,9 +40,9 @@ from tonnage.objects import karpenter
 from tonnage.provisioning import bought, explain
 from tonnage.provisioning.catalogue import Catalogue, TypeMask
 from tonnage.provisioning.claim_order import ClaimOrder
+from tonnage.provisioning.compiled import have_soft_taints, left_of_limits, market_of, template_of
 from tonnage.provisioning.domains import Pick
 from tonnage.provisioning.load import ClaimLoad, Market
-from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.packing import NewNodeClaim, Packing, buy
 from tonnage.provisioning.plans import Nomination, Plan, PlanSettings
 from tonnage.provisioning.pod_classes import AlikePods, Attempt, PodClasses
@@ -50,7 +50,7 @@ from tonnage.provisioning.pods import ExistingNode, PendingPod
 from tonnage.provisioning.requirements import Requirement
 from tonnage.provisioning.reserving import Reserving, with_reserved
 from tonnage.provisioning.standing import StandingNode
-from tonnage.provisioning.template import PoolTemplate, compile_pool
+from tonnage.provisioning.template import PoolTemplate
 from tonnage.provisioning.topology import PodTopology, Verdict
 from tonnage.units import NS_PER_S
 
@@ -97,19 +97,10 @@ def packer(
 ) -> Packer:
     """A planning round in which nothing is planned yet; the arguments are those of :func:`pack`."""
     catalogue = with_reserved(catalogue, settings.reservations)
-    market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
+    market = market_of(catalogue, settings)
     node_pools = list(node_pools)
     dynamic = [pool for pool in node_pools if not pool.is_static]
-    templates = [
-        compile_pool(
-            pool,
-            catalogue,
-            settings.daemon_sets,
-            settings.node_classes.get(storage_key(pool)),
-            settings.configurations,
-        )
-        for pool in dynamic
-    ]
+    templates = [template_of(pool, catalogue, settings) for pool in dynamic]
     templates.sort(key=lambda one: (one.weight, one.name), reverse=True)
     there = list(nodes)
     topology = PodTopology(catalogue, dynamic, there, settings, pick)
@@ -143,16 +134,13 @@ class Packer:
         self.nominations: list[Nomination] = []
         self.placed: list[Ref] = []
         self.reserving = Reserving(settings.reservations) if settings.reservations else None
-        self.remaining = {one.name: dict(one.limits) for one in templates}
-        for node in usable:
-            for resource in self.remaining.get(node.node_pool, ()):
-                self.remaining[node.node_pool][resource] -= node.capacity.get(resource, 0)
+        self.remaining = left_of_limits(templates, ((node.node_pool, node.capacity) for node in usable))
         self.empty_loads: dict[tuple[str, bytes], ClaimLoad] = {}
 
     def queue(self, pods: Iterable[PendingPod]) -> list[QueuedPod]:
         """The pods in the order in which they are tried. To be called once, before any is placed."""
         ordered = sorted(pods, key=queue_key)
-        relax_taints = any(t.effect == "PreferNoSchedule" for one in self.templates for t in one.taints)
+        relax_taints = have_soft_taints(self.templates)
         classes = PodClasses(self.market.catalogue, self.settings, self.topology, ordered, relax_taints=relax_taints)
         queued = [(pod, classes.of(pod)) for pod in ordered]
         classes.met()

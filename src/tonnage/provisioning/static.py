@@ -20,11 +20,11 @@ from tonnage.provisioning import bought
 from tonnage.provisioning.balanced import node_cost
 from tonnage.provisioning.candidates import RunningNode, protected
 from tonnage.provisioning.catalogue import NODES, Catalogue
+from tonnage.provisioning.compiled import market_of, template_of
 from tonnage.provisioning.launch import choose
-from tonnage.provisioning.load import ClaimLoad, Market
-from tonnage.provisioning.nodeclass import storage_key
+from tonnage.provisioning.load import ClaimLoad
 from tonnage.provisioning.plans import Plan, PlannedClaim, PlanSettings
-from tonnage.provisioning.template import compile_pool, limits_of
+from tonnage.provisioning.template import limits_of
 
 
 def missing(pool: karpenter.NodePool, staying: int, every: int) -> int:
@@ -46,9 +46,7 @@ def to_come(pool: karpenter.NodePool) -> karpenter.NodePool:
 
 def empty_load(pool: karpenter.NodePool, catalogue: Catalogue, settings: PlanSettings) -> ClaimLoad:
     """A NodeClaim of this NodePool that no pod asks for."""
-    storage = settings.node_classes.get(storage_key(pool))
-    template = compile_pool(pool, catalogue, settings.daemon_sets, storage, settings.configurations)
-    market = Market(catalogue, catalogue.available(settings.unavailable), settings.strict_min_values)
+    template, market = template_of(pool, catalogue, settings), market_of(catalogue, settings)
     fitting = template.types & (template.free >= 0).all(axis=1)
     return ClaimLoad.empty(market, template, fitting)
 

@@ -12,12 +12,12 @@ from tonnage.facts.labels import AWS_ZONE_ID, EBS_ZONE, EKS_NODE_GROUP, EKSCTL_N
 from tonnage.objects import karpenter
 from tonnage.provisioning import labels
 from tonnage.provisioning.catalogue import NO_OFFER, NODES, Catalogue, OfferingKey
+from tonnage.provisioning.compiled import template_of
 from tonnage.provisioning.node_groups import labels_of_machine
-from tonnage.provisioning.nodeclass import storage_key
 from tonnage.provisioning.on_its_way import on_its_way
 from tonnage.provisioning.plans import PlanSettings
 from tonnage.provisioning.pods import ExistingNode
-from tonnage.provisioning.template import compile_pool, pool_requirements
+from tonnage.provisioning.template import pool_requirements
 
 
 @dataclass(slots=True, eq=False)
@@ -57,8 +57,7 @@ def group_of(
     Its machine is taken to come in the first zone of the group, whichever that will be (cloudprovider/aws
     aws_manager.go)."""
     spec = pool.spec.template.spec
-    storage = settings.node_classes.get(storage_key(pool))
-    template = compile_pool(pool, catalogue, settings.daemon_sets, storage, settings.configurations)
+    template = template_of(pool, catalogue, settings)
     requirements = pool_requirements(pool)
     (instance_type,) = requirements[labels.INSTANCE_TYPE].values
     (capacity_type,) = requirements[labels.CAPACITY_TYPE].values
